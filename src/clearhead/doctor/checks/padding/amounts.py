@@ -1,42 +1,59 @@
-"""How much padding stands behind a row must not matter."""
+"""How much padding stands beside a row must not matter: a padded row has the logits that it has alone."""
 
 from dataclasses import replace
 
 import torch
 
-from clearhead.doctor.checks.base import Causes, Finding, Status, Subject, attempt, finding
-from clearhead.doctor.checks.padding.masks import PaddingMask, padded_batch
-from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, POOLED, ROWS, pooled_at
+from clearhead.doctor.calling.inputs import Inputs
+from clearhead.doctor.checks.base import Causes, Finding, Status, Subject, Where, finding
+from clearhead.doctor.checks.padding.masks import ROWS, Padding
 from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.tensors import change_of
 
+LENGTH_THRESHOLD = 1e-3  # of the logits' spread, where shapes differ, and with them the order of sums
+MORE = 3  # tokens of padding
+POOLED: Causes = (("M22", 0.8), ("M11", 0.2))
+OWN_MIXERS = {"conv1d", "conv2d", "fft", "gru", "lstm", "rnn_tanh"}  # no mask reaches them
 
-def amounts(mask: PaddingMask) -> list[Finding]:
-    """Three more tokens of padding under a mask move no real token's logits. They do in a mean over all positions."""
-    subject, source = mask.subject, mask.source
-    inputs, _, keep = padded_batch(subject, source)
-    short = keep.shape[1] - 3
-    if short < 2 or (subject.looks_back_only and not source):
-        return []
-    cut = inputs.with_tokens(source, inputs.tokens(source)[:, :short])
-    real = torch.arange(keep.shape[1]).expand(keep.shape) < short
-    with attempt() as attempted:
-        before, after = mask.run(cut.with_keep(source, real[:, :short])), mask.run(inputs.with_keep(source, real))
-    if attempted.failed:  # it takes rows of one length only
-        subject.journal.untried(f"more padding under {mask.names[0]}", attempted)
-        return []
-    after = after if source else after[:, :short]
+
+def beside_padding(subject: Subject, source: bool, *, front: bool = False) -> tuple[Inputs, Inputs]:
+    """Rows alone, and with three tokens of padding behind or in front of them.
+
+    The last row has no padding, so that rows have masks of their own: it is not to be compared.
+    """
+    inputs = subject.inputs(ROWS, salt=5)
+    tokens = inputs.tokens(source)
+    real = slice(MORE, None) if front else slice(tokens.shape[1] - MORE)
+    keep = torch.ones_like(tokens, dtype=torch.bool)
+    keep[:-1] = False
+    keep[:-1, real] = True
+    alone = inputs.with_tokens(source, tokens[:, real])
+    if source and subject.calling.S == subject.calling.T:  # the model needs source and target of one length
+        alone = alone.with_tokens(False, inputs.ids[:, real])
+    return replace(alone, labels=alone.ids), inputs.with_keep(source, keep)
+
+
+def amounts(padding: Padding) -> list[Finding]:
+    """Three tokens of padding behind a row move no logit of its real tokens. They do in a mean over all positions."""
+    subject, source = padding.subject, padding.source
+    alone, padded = beside_padding(subject, source)
+    before = subject.run(alone)[:-1]
+    after = padding.run(padded)[:-1, : before.shape[1]]
+    is_future = subject.looks_back_only and not source  # then it is never seen: only the real tokens may be hidden
+    row = f"{'the source' if source else 'a row'}, given by {padding},"
     if not (before.isfinite().all() and after.isfinite().all()):
-        return []
+        causes: Causes = (("M12", 0.7), ("M14", 0.3)) if is_future else (("M14", 0.6), ("M12", 0.4))
+        return [finding(causes, f"with padding after {row} logits are not finite", where=padding.first_nan(padded))]
     value = change_of(before, after)
     if value <= LENGTH_THRESHOLD:
         return []
-    row, name = "the source" if source else "a row", mask.names[0]
-    witness = f"three tokens of padding after {row}, hidden by {name}, move the logits of real tokens by {value:.1e}"
-    where = pooled_at(subject, source=source)
-    causes: Causes = (("S01", 0.7), ("M11", 0.3)) if source else (("M11", 0.8), ("S01", 0.2))
-    causes = causes if where is None else POOLED
-    status: Status = "fail" if _attends_to_all(subject) else "warn"
+    witness = f"three tokens of padding after {row} move the logits of real tokens by {value:.1e}"
+    status: Status = "warn" if own_mixer(subject) or not _attends_to_all(subject) else "fail"
+    where, causes = _blame(padding, padded.rows(torch.arange(ROWS - 1)))
+    if is_future:
+        is_deaf = _is_deaf(padding, padded)
+        where, causes, status = subject.attention_place, (("M12", 1.0),), "fail" if is_deaf else "warn"
+        witness += "; token 0 no longer moves any other's" if is_deaf else ""
     return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status=status)]
 
 
@@ -49,36 +66,53 @@ def _attends_to_all(subject: Subject) -> bool:
     return bool(sizes) and sizes <= {subject.calling.T, subject.calling.S}
 
 
-def behind(subject: Subject, name: str) -> list[Finding] | None:
-    """Telling a causal model the lengths of its rows moves no real token's logits: padding behind them is the future.
+def _is_deaf(padding: Padding, padded: Inputs) -> bool:
+    """Whether the first token moves no logit of the other real ones."""
+    ids = padded.ids.clone()
+    ids[:, 0] = padding.subject.inputs(ROWS, salt=6).ids[:, 0]
+    moved = padding.run(padded.with_tokens(False, ids)) - padding.run(padded)
+    return not moved[:-1, 1:-MORE].any()
 
-    None if the parameter does not take lengths.
-    """
-    inputs = subject.inputs(ROWS, salt=5)
-    keep = torch.ones_like(inputs.ids, dtype=torch.bool)
-    for row in range(1, ROWS):
-        keep[row, -row:] = False
-    changed = inputs.ids.clone()
-    changed[:, 0] = subject.inputs(ROWS, salt=6).ids[:, 0]
-    batches = [replace(inputs, ids=ids, keep=keep) for ids in (inputs.ids, changed)]
-    mask = PaddingMask(subject, (name,), "lengths", False)
-    plain = [subject.run(batch) for batch in batches]
-    with attempt() as attempted:
-        masked = [mask.run(batch) for batch in batches]
-    if attempted.failed:
+
+def _blame(padding: Padding, padded: Inputs) -> tuple[Where, Causes]:
+    """The first attention in which real queries may look at the padding behind a row, and why they may."""
+    subject, source = padding.subject, padding.source
+    n = padded.tokens(source).shape[1]
+    for attention in attentions(padding.operations(padded)):
+        crossing = attention.allowed.shape[0] != n
+        queries = attention.allowed if crossing else attention.allowed[:-MORE]
+        if attention.allowed.shape[1] != n or not bool(queries[:, -MORE:].any()):
+            continue
+        where = subject.place_of(attention.call)
+        if not queries[:, :-MORE].any():
+            return where, (("M12", 0.8), ("M11", 0.2))
+        if source and crossing:
+            return where, (("S01", 0.7), ("M11", 0.2), ("M12", 0.1))
+        return where, (("M11", 0.7), ("M12", 0.2), ("M13", 0.1))
+    pooling = pooled_at(subject, source=source)
+    if pooling is not None:
+        return pooling, POOLED
+    of_source: Causes = (("S01", 0.5), ("M11", 0.3), ("M12", 0.2))
+    return subject.attention_place, of_source if source else (("M11", 0.6), ("M12", 0.2), ("M13", 0.2))
+
+
+def pooled_at(subject: Subject, *, source: bool) -> Where | None:
+    """Where a model with one output per row pools its tokens: the last operation whose result has no axis for them."""
+    if not subject.gives_rows:
         return None
-    causes: Causes = (("M12", 0.7), ("M14", 0.3))
-    where = subject.attention_place
-    if not masked[0][keep].isfinite().all():
-        return [finding(causes, f"with the lengths of rows in {name}, logits of real tokens are NaN", where=where)]
-    value = float((masked[0] - plain[0])[keep].abs().max()) / (float(plain[0].std()) or 1.0)
-    subject.journal.paths.append(str(mask))
-    if value <= LENGTH_THRESHOLD:
-        return []
-    last = torch.arange(ROWS), keep.sum(1) - 1  # the last real token of every row
-    heard, still = ((first - second)[last].abs().amax(-1)[1:] for first, second in (plain, masked))
-    if bool((heard > 0).all()) and not still.any():
-        witness = f"with the lengths of rows in {name}, token 0 no longer moves the logits of the last real token"
-        return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=where)]
-    witness = f"with the lengths of rows in {name}, the logits of real tokens move by {value:.1e} of their spread"
-    return [finding("M12", witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status="warn")]
+    n = subject.calling.S if source else subject.calling.T
+    pooling = [
+        call
+        for call in subject.operations(subject.inputs(ROWS))
+        if call.module is not None
+        and any(n in tensor.shape[1:] and tensor.dim() == 3 for tensor in call.inputs)
+        and call.outputs
+        and not any(n in tensor.shape[1:] for tensor in call.outputs)
+    ]
+    return subject.place_of(pooling[-1]) if pooling else None
+
+
+def own_mixer(subject: Subject) -> str | None:
+    """An operation that mixes tokens and takes no mask."""
+    mixers = subject.operations(subject.inputs(), named=lambda name: name in OWN_MIXERS)
+    return mixers[0].name if mixers else None

@@ -1,18 +1,14 @@
 """Padding in front: a prompt that is padded on the left must be read as it is without padding."""
 
-from dataclasses import replace
 from inspect import signature
 
-import torch
-
+from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import CACHE, LENGTHS, MASK, POSITIONS, is_of_a_library, parameters_of
 from clearhead.doctor.checks.base import SOUND, Finding, Skipped, Status, Subject, finding, model_check
+from clearhead.doctor.checks.padding.amounts import LENGTH_THRESHOLD, MORE, beside_padding, own_mixer
 from clearhead.doctor.checks.padding.masks import PaddingMask, padding_masks
-from clearhead.doctor.checks.padding.padding_tokens import LENGTH_THRESHOLD, own_mixer
 from clearhead.doctor.probes.tensors import change_of
 from clearhead.doctor.spec import Assumption
-
-FRONT = 3  # tokens of padding
 
 
 @model_check("P04", "left padding", order=170, needs=(*SOUND, "paddings"), of_tokens=True)
@@ -44,7 +40,7 @@ def left_padding(subject: Subject) -> list[Finding]:
         raise Skipped("its positions are absolute and cannot be given: padding belongs at the end")
     mixer = own_mixer(subject)
     names = [name] if positions is None else [name, positions]
-    witness = f"with {FRONT} tokens of padding in front and {' and '.join(names)} given, a prompt's logits differ by "
+    witness = f"with {MORE} tokens of padding in front and {' and '.join(names)} given, a prompt's logits differ by "
     witness += f"{value:.1e} of their spread" + (f"; {mixer} mixes tokens without a mask" if mixer else "")
     status: Status = "fail" if positions is not None and not mixer else "warn"
     where = subject.attention_place
@@ -53,16 +49,13 @@ def left_padding(subject: Subject) -> list[Finding]:
 
 def _moved(mask: PaddingMask, positions: str | None) -> float:
     """How far logits move between rows alone and rows with padding in front, relative to their spread."""
-    subject = mask.subject
-    alone = subject.inputs(2, salt=17)
-    filler = int(alone.ids[0, 0]) if subject.pad_id is None else subject.pad_id
-    ids = torch.cat([torch.full((len(alone.ids), FRONT), filler), alone.ids], dim=1)
-    keep = torch.arange(ids.shape[1]).expand(ids.shape) >= FRONT
-    rows = replace(alone, keep=keep[:, FRONT:]), replace(alone, ids=ids, labels=ids, keep=keep)
-    numbers = ((row.kept.long().cumsum(1) - 1).clamp(min=0) for row in rows)
-    more = [{} if positions is None else {positions: number} for number in numbers]
-    before, after = (mask.run(row, arguments) for row, arguments in zip(rows, more, strict=True))
-    return change_of(before, after[:, FRONT:])
+    alone, padded = beside_padding(mask.subject, source=False, front=True)
+
+    def counted(rows: Inputs) -> dict[str, object]:
+        return {} if positions is None else {positions: (rows.kept.long().cumsum(1) - 1).clamp(min=0)}
+
+    before, after = mask.run(alone, counted(alone)), mask.run(padded, counted(padded))
+    return change_of(before[:-1], after[:-1, MORE:])
 
 
 def _generates_padded(subject: Subject, mask: str) -> bool:

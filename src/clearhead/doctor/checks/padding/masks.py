@@ -1,5 +1,6 @@
-"""The padding masks that a model takes, the forms in which they hide padding, and how far padding moves logits."""
+"""The ways in which a model learns of padding: the masks that it takes, in all their forms, and its padding token."""
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,12 +11,13 @@ from torch import Tensor
 
 from clearhead.doctor.calling.inputs import KEEP_FORMS, Inputs, keep_filler, role_of
 from clearhead.doctor.calling.names import CACHE, LENGTHS, MASK, PADDING, is_of_source, parameters_of
-from clearhead.doctor.checks.padding.padding_tokens import ROWS
+from clearhead.doctor.checks.base import Subject, Where, attempt
+from clearhead.doctor.checks.basics import first_nan
 from clearhead.doctor.probes.tensors import change_of
-from clearhead.doctor.problems import attempt
-from clearhead.doctor.subject import Subject
+from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, recorded_ops
 
 THRESHOLD = 1e-4  # of the logits' spread: rounding stays far below
+ROWS = 3
 ELSEWHERE = re.compile(r"^(encoder|cross|memory)")  # of a source, where there is one
 MASK_NAMES = ("mask", "src_mask", "source_mask", "tgt_mask", "trg_mask")
 
@@ -29,13 +31,36 @@ class PaddedBatch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PaddingMask:
-    """A padding mask in one form, of the source or the target, given as one parameter of `forward` or as several."""
+class Padding:
+    """A way in which a model learns which tokens of its rows, or of their source, are padding."""
 
     subject: Subject
+    source: bool
+
+    def run(self, batch: Inputs, more: Mapping[str, object] | None = None, *, graph: bool = False) -> Tensor:
+        """Logits (B, T, V) where the model learns of the batch's padding; see `Subject.run`."""
+        raise NotImplementedError
+
+    def operations(self, batch: Inputs) -> list[ModuleCall]:
+        """Every operation of that call."""
+        with recorded_ops() as ops:
+            self.run(batch)
+        return ops.calls
+
+    def first_nan(self, batch: Inputs) -> Where:
+        """The module that makes NaN from numbers in that call; else the first attention."""
+        with recorded_modules(self.subject.model) as calls:
+            self.run(batch)
+        where = first_nan(calls)
+        return self.subject.attention_place if where == Where() else where
+
+
+@dataclass(frozen=True)
+class PaddingMask(Padding):
+    """A mask in one form, given as one parameter of `forward` or as several."""
+
     names: tuple[str, ...]
     form: str
-    source: bool
 
     def __str__(self) -> str:
         return f"{' and '.join(self.names)} ({self.form})"
@@ -46,30 +71,45 @@ class PaddingMask:
         return "keep" in self.form or self.form == "lengths"
 
     def run(self, batch: Inputs, more: Mapping[str, object] | None = None, *, graph: bool = False) -> Tensor:
-        """Logits (B, T, V) under the mask; see `Subject.run`."""
+        """Logits (B, T, V) under the mask."""
         value = keep_filler(self.form, self.source)(batch, self.subject.convention.time_first)
         return self.subject.run(batch, {**dict.fromkeys(self.names, value), **(more or {})}, graph=graph)
 
     def move(self) -> float:
         """How far the logits of real tokens move when the tokens under the padding change, relative to their spread.
 
-        Raises:
-            FloatingPointError: logits of real tokens are not finite.
+        NaN if they are not finite.
         """
         before, after, keep = padded_batch(self.subject, self.source)
         real = torch.ones_like(before.ids, dtype=torch.bool) if self.source else keep
         logits = [self.run(batch)[real] for batch in (before, after)]
-        if not all(values.isfinite().all() for values in logits):
-            raise FloatingPointError
-        return change_of(*logits)
+        return change_of(*logits) if all(values.isfinite().all() for values in logits) else math.nan
 
     @property
     def moved(self) -> float:
-        """The same, computed once: several checks need it."""
+        """The same, computed once for all checks; infinite if the parameters take no mask of this form."""
         known, key = self.subject.moved_under_masks, (self.names, self.form, self.source)
         if key not in known:
-            known[key] = self.move()
+            known[key] = math.inf
+            with attempt():
+                known[key] = self.move()
         return known[key]
+
+
+@dataclass(frozen=True)
+class PaddingToken(Padding):
+    """A token that stands for padding."""
+
+    pad: int
+
+    def __str__(self) -> str:
+        return f"token {self.pad}{' of the source' if self.source else ''}"
+
+    def run(self, batch: Inputs, more: Mapping[str, object] | None = None, *, graph: bool = False) -> Tensor:
+        """Logits (B, T, V) with that token where the batch has padding."""
+        keep = batch.source_kept if self.source else batch.kept
+        filled = batch.tokens(self.source).masked_fill(~keep, self.pad)
+        return self.subject.run(batch.with_tokens(self.source, filled), more, graph=graph)
 
 
 def padding_masks(subject: Subject) -> list[PaddingMask]:
@@ -80,17 +120,19 @@ def padding_masks(subject: Subject) -> list[PaddingMask]:
 
 def hiding_mask(subject: Subject, names: tuple[str, ...], source: bool) -> PaddingMask | None:
     """The mask in the first form under which, given as these parameters, padding has no effect."""
-    for mask in masks_of(subject, names, source):
-        with attempt():  # the parameter may take a mask of another form
-            if mask.moved <= THRESHOLD:
-                return mask
-    return None
+    return next((mask for mask in masks_taken(subject, names, source) if mask.moved <= THRESHOLD), None)
 
 
-def masks_of(subject: Subject, names: tuple[str, ...], source: bool) -> Iterator[PaddingMask]:
-    """The mask in every form that its name allows; one that is named after lengths holds lengths."""
-    for form in ("lengths",) if LENGTHS.search(names[0]) else KEEP_FORMS:
-        yield PaddingMask(subject, names, form, source)
+def first_mask(subject: Subject, name: str, source: bool) -> PaddingMask | None:
+    """The same, or else the mask in the first form that the parameter takes."""
+    return hiding_mask(subject, (name,), source) or next(masks_taken(subject, (name,), source), None)
+
+
+def masks_taken(subject: Subject, names: tuple[str, ...], source: bool) -> Iterator[PaddingMask]:
+    """The mask in every form that these parameters take; one that is named after lengths holds lengths."""
+    forms = ("lengths",) if LENGTHS.search(names[0]) else KEEP_FORMS
+    masks = (PaddingMask(subject, source, names, form) for form in forms)
+    return (mask for mask in masks if mask.moved != math.inf)
 
 
 def mask_parameters(subject: Subject) -> list[tuple[str, bool]]:

@@ -1,35 +1,28 @@
 """Padding: neither the tokens under it nor their number may matter to real tokens."""
 
+import math
+
 import torch
 from torch import Tensor
 
 from clearhead.doctor.calling.docs import keeps_what_is_true
 from clearhead.doctor.calling.names import LENGTHS, PADDING
 from clearhead.doctor.checks.base import APART, Causes, Skipped, Subject, attempt, finding, model_check
-from clearhead.doctor.checks.basics import first_nan
-from clearhead.doctor.checks.padding.amounts import amounts, behind
+from clearhead.doctor.checks.padding.amounts import LENGTH_THRESHOLD, POOLED, amounts, own_mixer, pooled_at
 from clearhead.doctor.checks.padding.masks import (
     MASK_NAMES,
     THRESHOLD,
     PaddingMask,
     hiding_mask,
     mask_parameters,
-    masks_of,
+    masks_taken,
     padded_batch,
     padding_masks,
 )
-from clearhead.doctor.checks.padding.padding_tokens import (
-    LENGTH_THRESHOLD,
-    POOLED,
-    by_token,
-    in_front,
-    own_mixer,
-    pooled_at,
-    where_not_given,
-)
+from clearhead.doctor.checks.padding.padded_rows import other_rows
+from clearhead.doctor.checks.padding.padding_tokens import by_token, in_front, where_not_given
 from clearhead.doctor.probes.attention import HIDDEN, AttentionCall, attentions
 from clearhead.doctor.probes.localization import kept_reading, locate
-from clearhead.doctor.probes.tracing import recorded_modules, recorded_ops
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.state_guard import SCALE, scaled
 
@@ -91,39 +84,33 @@ def _polarity(subject: Subject, names: tuple[str, ...]) -> tuple[bool | None, bo
 
 def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> list[Finding] | None:
     """What is wrong with a parameter, or with several that are given the same mask; None if no form fits."""
-    name = names[0]
-    if LENGTHS.search(name) and subject.looks_back_only and not source:
-        return behind(subject, name)  # a length means padding behind, which a causal model never sees
+    name, is_behind = names[0], subject.looks_back_only and not source  # a causal model never sees what is behind
+    if LENGTHS.search(name) and is_behind:
+        return _amounts(PaddingMask(subject, source, names, "lengths"))
     expected, is_documented = _polarity(subject, names)
-    taken: list[PaddingMask] = []
-    broken: list[PaddingMask] = []
-    for mask in masks_of(subject, names, source):
-        with attempt() as attempted:
-            is_best = mask.moved <= FAINT and expected in (None, mask.keeps_what_is_one)
-            taken.append(mask)
-            if is_best:
-                break  # no other form can hide it better
-        if isinstance(attempted.error, FloatingPointError):
-            broken.append(mask)
-        elif attempted.failed:  # it takes a mask of another form
-            continue
-    meant = [mask for mask in (*taken, *broken) if expected in (None, mask.keeps_what_is_one)]
-    inert = [mask for mask in taken if mask.moved <= THRESHOLD]
-    if meant and all(mask in broken for mask in meant):
+    masks: list[PaddingMask] = []
+    for mask in masks_taken(subject, names, source):
+        masks.append(mask)
+        if mask.moved <= FAINT and expected in (None, mask.keeps_what_is_one):
+            break  # no other form can hide it better
+    meant = [mask for mask in masks if expected in (None, mask.keeps_what_is_one)]
+    inert = [mask for mask in masks if mask.moved <= THRESHOLD]
+    if meant and all(math.isnan(mask.moved) for mask in meant):
         witness = f"with {name} ({meant[0].form}) and padding in front, logits of real tokens are not finite"
-        is_turned = any(mask not in meant for mask in inert)
-        causes: Causes = (("M12", 0.8), ("M14", 0.2)) if is_turned else (("M14", 0.8), ("M12", 0.2))
-        return [finding(causes, witness, where=_first_nan(meant[0]))]
-    if not taken:
+        causes: Causes = (("M12", 0.8), ("M14", 0.2)) if inert else (("M14", 0.8), ("M12", 0.2))
+        where = meant[0].first_nan(padded_batch(subject, source).before)
+        return [finding(causes, witness, where=where)]
+    masks = [mask for mask in masks if not math.isnan(mask.moved)]
+    if not masks:
         return None  # it is another kind of mask
     right = [mask for mask in inert if mask in meant]
     if right:
         subject.journal.paths.append(str(right[0]))
         best = min(right, key=lambda mask: mask.moved)
-        return _outweighed(best) or amounts(best)
+        return _outweighed(best) or (not is_behind and _amounts(best)) or []
     if not inert and name in MASK_NAMES and (not is_documented or subject.looks_back_only):
         return []  # it need not be about padding
-    mask = min((mask for mask in taken if mask in meant), key=lambda mask: mask.moved, default=taken[0])
+    mask = min((mask for mask in masks if mask in meant), key=lambda mask: mask.moved, default=masks[0])
     if inert:
         polarity = "1 for real tokens" if expected else "True for padding"
         witness = f"with {polarity} in {name}, changing tokens under the padding moves real logits by {mask.moved:.1e}"
@@ -138,12 +125,12 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=where, status=status)]
 
 
-def _first_nan(mask: PaddingMask) -> Where:
-    """The module that makes NaN from numbers under this mask; else the first attention."""
-    with recorded_modules(mask.subject.model) as calls:
-        mask.run(padded_batch(mask.subject, mask.source).before)
-    where = first_nan(calls)
-    return mask.subject.attention_place if where == Where() else where
+def _amounts(mask: PaddingMask) -> list[Finding] | None:
+    """See `amounts`; None, and a note, if the model takes no shorter rows, or no such mask."""
+    with attempt() as attempted:
+        return amounts(mask)
+    mask.subject.journal.untried(f"more padding under {mask.names[0]}", attempted)
+    return None
 
 
 def _blame(mask: PaddingMask) -> tuple[Where, Causes]:
@@ -153,14 +140,9 @@ def _blame(mask: PaddingMask) -> tuple[Where, Causes]:
     where, call, *_ = locate(
         subject.model, mask.run, inputs, other, kept_reading(keep), lambda alive: bool(alive.any())
     )
-    with recorded_ops() as ops:
-        base = mask.run(inputs)
-    unpadded = keep.clone()
-    unpadded[0] = True
-    moved = mask.run(inputs.with_keep(source, unpadded))[2] - base[2]
-    if float(moved.abs().max()) > THRESHOLD * float(base.std()):
+    if other_rows(mask):
         return where, (("M15", 0.8), ("A10", 0.2))
-    if any(_hides_queries(attention, keep) for attention in attentions(ops.calls)):
+    if any(_hides_queries(attention, keep) for attention in attentions(mask.operations(inputs))):
         return where, (("M13", 0.8), ("M11", 0.2))
     first = 0 if subject.convention.time_first else 1
     crossing = call is not None and any(subject.calling.T in tensor.shape[first:] for tensor in call.outputs)
@@ -184,12 +166,9 @@ def _outweighed(mask: PaddingMask) -> list[Finding]:
         witness = f"changing the tokens under {name} still moves real logits by {mask.moved:.1e} of their spread"
         causes = (("M08", 0.8), ("M11", 0.2))
         return [finding(causes, witness, value=mask.moved, threshold=FAINT, where=_blame(mask)[0])]
-    try:
-        with scaled(subject.model):
-            value = mask.move()
-    except FloatingPointError:
-        return []
-    if value <= LENGTH_THRESHOLD:
+    with scaled(subject.model):
+        value = mask.move()
+    if not value > LENGTH_THRESHOLD:
         return []
     witness = f"with matrices {SCALE:g} times as large, changing tokens under {name} moves real logits by {value:.1e}"
     where = subject.attention_place
