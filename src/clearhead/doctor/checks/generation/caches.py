@@ -38,15 +38,22 @@ def caches(subject: Subject) -> list[Finding]:
     full = subject.run(inputs)  # (B, T, V)
     if not names:
         _refuse_forgetful(inside, inputs, full)
-    decoder, moved = _first_right(_decoders(subject, names) if names else [inside], inputs, full)
+    (first, moved), (decoder, last) = _tried(_decoders(subject, names or [None]), inputs, full)
     subject.journal.paths.append(f"cached by {decoder.parameter or decoder.begins}")
-    return _judged(decoder, moved, inputs, full) or _with_padded_source(decoder)
+    if float(last.max()) > TOLERANCE or (decoder.counts and first is not decoder):
+        return [_token_by_token(first, moved, inputs, unless=decoder.counts)]
+    return _judged(decoder, inputs, full) or _with_padded_source(decoder)
 
 
-def _decoders(subject: Subject, names: Sequence[str]) -> Iterator[CachedDecoder]:
-    """Every parameter with a cache that the model makes, then with one that the caller makes."""
-    yield from (CachedDecoder(subject, name) for name in names)
-    yield from (CachedDecoder(subject, name, make) for make in stores(subject) for name in names)
+def _decoders(subject: Subject, names: Sequence[str | None]) -> Iterator[CachedDecoder]:
+    """Every parameter with a cache that the model makes, then with one that the caller makes.
+
+    At last the caller also gives the positions, by each parameter that takes them.
+    """
+    counted = (p.name for p in parameters_of(subject.model) if p.name in COUNTED)
+    for counts in (None, *counted):
+        for make in (None, *(stores(subject) if any(names) else ())):
+            yield from (CachedDecoder(subject, name, make, counts) for name in names)
 
 
 def _refuse_forgetful(decoder: CachedDecoder, inputs: Inputs, full: Tensor) -> None:
@@ -59,16 +66,17 @@ def _refuse_forgetful(decoder: CachedDecoder, inputs: Inputs, full: Tensor) -> N
         raise Skipped(f"it takes '{decoder.begins}', but remembers no tokens before it")
 
 
-def _first_right(decoders: Iterable[CachedDecoder], inputs: Inputs, full: Tensor) -> tuple[CachedDecoder, Tensor]:
-    """The first decoder that agrees with one call, or else the first that has a cache at all.
+def _tried(
+    decoders: Iterable[CachedDecoder], inputs: Inputs, full: Tensor
+) -> tuple[tuple[CachedDecoder, Tensor], tuple[CachedDecoder, Tensor]]:
+    """The first decoder that has a cache, and the first that agrees with one call, or else the first again.
 
-    Returns:
-        the decoder, and how far the logits of each position (T,) move.
+    Each with how far the logits of each position (T,) move.
 
     Raises:
         Skipped: none has a cache.
     """
-    wrong: list[tuple[CachedDecoder, Tensor]] = []
+    tried: list[tuple[CachedDecoder, Tensor]] = []
     problem: Exception | None = None
     for decoder in decoders:
         with attempt() as attempted:
@@ -79,13 +87,12 @@ def _first_right(decoders: Iterable[CachedDecoder], inputs: Inputs, full: Tensor
             problem = problem or attempted.error
             continue
         assert stepped is not None
-        moved = _moved(stepped, full)
-        if float(moved.max()) <= TOLERANCE:
-            return decoder, moved
-        wrong.append((decoder, moved))
-    if not wrong:
+        tried.append((decoder, _moved(stepped, full)))
+        if float(tried[-1][1].max()) <= TOLERANCE:
+            return tried[0], tried[-1]
+    if not tried:
         raise problem or Skipped("it takes no cache")
-    return wrong[0]
+    return tried[0], tried[0]
 
 
 def _moved(stepped: Tensor, full: Tensor) -> Tensor:
@@ -93,17 +100,18 @@ def _moved(stepped: Tensor, full: Tensor) -> Tensor:
     return (stepped - full).abs().amax((0, 2)) / (float(full.std()) or 1.0)
 
 
-def _judged(decoder: CachedDecoder, moved: Tensor, inputs: Inputs, full: Tensor) -> list[Finding]:
-    """The fault of a decoder whose logits move one token at a time, (T,), or several at a time, or a second time."""
-    value = float(moved.max())
-    if value > TOLERANCE:
-        position = int((moved > TOLERANCE).nonzero()[0])
-        witness = f"logits {position} differ by {value:.1e} between one call and token by token"
-        if _is_right_with_positions(decoder, inputs, full):
-            message = f"{witness}, unless {decoder.counts} is given"
-            return [finding("K01", message, value=value, threshold=TOLERANCE, status="warn")]
-        where, causes = _blame(decoder, inputs, 1)
-        return [finding(causes, witness, value=value, threshold=TOLERANCE, where=where)]
+def _token_by_token(decoder: CachedDecoder, moved: Tensor, inputs: Inputs, unless: str | None) -> Finding:
+    """That single steps move logits, (T,). `unless`: a parameter that sets it right; a model may leave it to others."""
+    value, position = float(moved.max()), int((moved > TOLERANCE).nonzero()[0])
+    witness = f"logits {position} differ by {value:.1e} between one call and token by token"
+    if unless:
+        return finding("K01", f"{witness}, unless {unless} is given", value=value, threshold=TOLERANCE, status="warn")
+    where, causes = _blame(decoder, inputs, 1)
+    return finding(causes, witness, value=value, threshold=TOLERANCE, where=where)
+
+
+def _judged(decoder: CachedDecoder, inputs: Inputs, full: Tensor) -> list[Finding]:
+    """The fault of a decoder that is right token by token, but not several at a time, or not a second time."""
     in_threes, _ = decoder.decode(inputs, 3)
     value = 0.0 if in_threes is None else float(_moved(in_threes, full).max())
     if value <= TOLERANCE:
@@ -145,22 +153,10 @@ def _padded_source(subject: Subject) -> Inputs | None:
     return replace(inputs, source=source, source_keep=keep)
 
 
-def _is_right_with_positions(decoder: CachedDecoder, inputs: Inputs, full: Tensor) -> bool:
-    """Whether only the positions are missing, which the model leaves to its caller."""
-    for name in (p.name for p in parameters_of(decoder.subject.model) if p.name in COUNTED):
-        decoder.counts = name
-        with attempt():  # it may want them in another form
-            stepped, _ = decoder.decode(inputs, 1)
-            if stepped is not None and float(_moved(stepped, full).max()) <= TOLERANCE:
-                return True
-    decoder.counts = None
-    return False
-
-
 def _blame(decoder: CachedDecoder, inputs: Inputs, at_once: int) -> tuple[Where, Causes]:
     """Where the steps first depart from one call, and why."""
     first = departure(decoder, inputs, at_once)
     if first is not None:
         with attempt():  # what it holds may be laid out in another way
-            return place_of_call(first.call), causes_of(first)
+            return place_of_call(first.call), causes_of(decoder, first, at_once)
     return place_of_call(first.call if first else None), (("K01", 0.5), ("K02", 0.5))

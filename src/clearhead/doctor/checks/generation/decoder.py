@@ -32,14 +32,16 @@ class CachedDecoder:
     Args:
         parameter: takes the cache; None if the model keeps it inside and is told where tokens begin.
         make: makes an empty cache; without it the model makes its own.
+        counts: takes the positions of the tokens, where the caller gives them.
     """
 
-    def __init__(self, subject: Subject, parameter: str | None, make: Make | None = None) -> None:
-        self.subject, self.parameter, self.make = subject, parameter, make
+    def __init__(
+        self, subject: Subject, parameter: str | None, make: Make | None = None, counts: str | None = None
+    ) -> None:
+        self.subject, self.parameter, self.make, self.counts = subject, parameter, make, counts
         names = [p.name for p in parameters_of(subject.model)]
         self.more: dict[str, object] = {"use_cache": True} if "use_cache" in names else {}
-        self.counts: str | None = None  # the parameter that takes the positions of the tokens, where they are needed
-        self.begins = next((name for name in names if START.search(name)), None)  # and that of the first of them
+        self.begins = next((name for name in names if START.search(name)), None)  # takes the first token's position
 
     def start(self, inputs: Inputs) -> object:
         """What the first call is given."""

@@ -1,9 +1,9 @@
 """Where decoding with a cache first departs from one call, and what that says about the cause."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
@@ -17,27 +17,15 @@ OFF = 1e-3  # of the largest number: more than rounding
 ALIVE = 1e-5
 
 
-@dataclass(frozen=True)
-class Departure:
+class Departure(NamedTuple):
     """The first module, in the first step, whose output differs from that in one call while its input does not.
 
-    The step reads tokens `begin` to `end`; every step reads `at_once` tokens.
+    The step reads tokens `begin` to `end`.
     """
 
-    decoder: CachedDecoder
-    inputs: Inputs
     call: ModuleCall
     begin: int
     end: int
-    at_once: int
-
-    def cache(self, inputs: Inputs) -> object:
-        """The cache that all steps before this one leave."""
-        return self.decoder.decode(inputs, self.at_once, until=self.begin)[1]
-
-    def step(self, inputs: Inputs, cache: object) -> None:
-        """Make this step again."""
-        self.decoder.step(inputs.ids[:, self.begin : self.end], inputs, cache, self.begin)
 
 
 def departure(decoder: CachedDecoder, inputs: Inputs, at_once: int) -> Departure | None:
@@ -51,7 +39,7 @@ def departure(decoder: CachedDecoder, inputs: Inputs, at_once: int) -> Departure
             _, cache = decoder.step(inputs.ids[:, begin:end], inputs, cache, begin)
         call = first_off(part, whole, T, begin, end)
         if call is not None:
-            return Departure(decoder, inputs, call, begin, end, at_once)
+            return Departure(call, begin, end)
     return None
 
 
@@ -84,49 +72,35 @@ def _off(part: Sequence[Tensor], whole: Sequence[Tensor], T: int, begin: int, en
     return part[0].shape == second.shape and relative_change(second, part[0]) > OFF
 
 
-def causes_of(first: Departure) -> Causes:
-    """What the attention in the guilty module sees, compared with what it should see."""
-    prefill = first.inputs.ids.shape[1] // 2
-    whole, part = _keys_seen(first)
-    if whole is not None and part is not None:
-        T_q, T_k = part.shape
-        if T_k > T_q and torch.equal(part, torch.ones(T_q, T_k, dtype=torch.bool).tril()):
-            return (("K04", 0.8), ("K02", 0.2))
-    full, cached = _tokens_known(first)
-    missing = (full & ~cached).nonzero().flatten().tolist()
+def causes_of(decoder: CachedDecoder, first: Departure, at_once: int) -> Causes:
+    """Which tokens the guilty module knows in the step, and how many keys it reads, compared with one call."""
+    subject, length = decoder.subject, first.end - first.begin
+    _, changed = subject.swapped()
+    T, prefill = changed.ids.shape[1], changed.ids.shape[1] // 2
+    _, cache = decoder.decode(changed, at_once, until=first.begin)
+    with recorded_modules(subject.model) as part, recorded_ops() as ops:
+        decoder.step(changed.ids[:, first.begin : first.end], changed, cache, first.begin)
+    calls = (subject.modules_called(changed), part)
+    in_one, in_step = (next(call for call in pass_ if call.name == first.call.name) for pass_ in calls)
+    full, cached = _alive(in_one, T, first.end - 1), _alive(in_step, length, length - 1)
+    known, missing = (tokens[: first.begin].nonzero().flatten().tolist() for tokens in (cached, full & ~cached))
+    if missing and known == [0]:
+        return (("K04", 0.8), ("K02", 0.2))  # a causal mask that begins at the cache's first token
     if missing:
-        oldest = int(full.nonzero()[0])
-        is_oldest = missing == [oldest] and oldest < prefill
+        is_oldest = missing == [int(full.nonzero()[0])] and missing[0] < prefill
         return (("K03", 0.8), ("K02", 0.2)) if is_oldest else (("K02", 0.8), ("K01", 0.2))
-    if whole is not None and part is not None and int(part[-1].sum()) < int(whole[first.end - 1].sum()):
+    # in a deeper layer, what a key held reaches the step through those beside it
+    all_keys, keys = _keys(subject.operations(changed), first, first.end - 1), _keys(ops.calls, first, -1)
+    if keys < all_keys:
         return (("K02", 0.8), ("K01", 0.2)) if first.begin == prefill else (("K03", 0.7), ("K02", 0.3))
     return (("K01", 0.7), ("K02", 0.3))
 
 
-def _keys_seen(first: Departure) -> tuple[Tensor | None, Tensor | None]:
-    """Which keys the guilty module's attention may look at, (T_q, T_k), in one call and in the step."""
+def _keys(operations: Sequence[ModuleCall], first: Departure, query: int) -> float:
+    """How many keys one query may read in the guilty module; infinite without an attention there."""
     inside = {id(module) for module in first.call.module.modules()} if first.call.module is not None else set()
-
-    def allowed(operations: Sequence[ModuleCall]) -> Tensor | None:
-        maps = (attention for attention in attentions(operations) if id(attention.call.module) in inside)
-        return next((attention.allowed for attention in maps), None)
-
-    cache = first.cache(first.inputs)
-    with recorded_ops() as ops:
-        first.step(first.inputs, cache)
-    return allowed(first.decoder.subject.operations(first.inputs)), allowed(ops.calls)
-
-
-def _tokens_known(first: Departure) -> tuple[Tensor, Tensor]:
-    """Which tokens move the guilty module's output for the step's last token, (T,), in one call and in the step."""
-    subject, length = first.decoder.subject, first.end - first.begin
-    _, changed = subject.swapped()
-    cache = first.cache(changed)
-    with recorded_modules(subject.model) as part:
-        first.step(changed, cache)
-    whole = subject.modules_called(changed)
-    in_one, in_step = (next(call for call in calls if call.name == first.call.name) for calls in (whole, part))
-    return _alive(in_one, changed.ids.shape[1], first.end - 1), _alive(in_step, length, length - 1)
+    maps = (attention for attention in attentions(operations) if id(attention.call.module) in inside)
+    return next((float(attention.allowed[query].sum()) for attention in maps), math.inf)
 
 
 def _alive(call: ModuleCall, n: int, position: int) -> Tensor:
