@@ -98,16 +98,18 @@ def _shared(subject: Subject, maps: Sequence[AttentionCall], flow: Flow) -> list
 
 def _is_projected(flow: Flow, attention: AttentionCall, key: Tensor) -> bool:
     """Whether keys are the output of a matrix, apart from their shape, and not a memory that is read as it is."""
-    before, tensor = attention.index, key
+    index = flow.maker(*unshaped(flow, key, attention.index))
+    return index is not None and flow.calls[index].name in LINEAR | PRODUCTS
+
+
+def unshaped(flow: Flow, tensor: Tensor, before: int) -> tuple[Tensor, int]:
+    """What a tensor was before it was reshaped or scaled, and before which operation that was read."""
     for _ in range(PLAIN_STEPS):
         index = flow.maker(tensor, before)
-        if index is None:
-            return False
-        call = flow.calls[index]
-        if call.name not in TURNING | RESHAPING | KEEPING:
-            return call.name in LINEAR | PRODUCTS
-        before, tensor = index, next(t for t in read_by(call) if t.is_floating_point())
-    return False
+        if index is None or flow.calls[index].name not in TURNING | RESHAPING | KEEPING:
+            break
+        before, tensor = index, next(part for part in read_by(flow.calls[index]) if part.is_floating_point())
+    return tensor, before
 
 
 def _groups(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
