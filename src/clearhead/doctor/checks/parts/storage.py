@@ -12,7 +12,6 @@ from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.tensors import are_same
 from clearhead.doctor.probes.tracing import caller
-from clearhead.doctor.state_guard import kept
 
 DRAWN = 2  # a row of a matrix with more different numbers than that was drawn at random
 
@@ -21,22 +20,27 @@ DRAWN = 2  # a row of a matrix with more different numbers than that was drawn a
 def storage(subject: Subject) -> list[Finding]:
     """Every module is registered and used once, no two layers start equal, and tied weights are one tensor."""
     is_fresh = freshness(subject.fresh, subject.spec.fresh)[0] is not False
-    findings = _repeated(subject.fresh) + _called_for_all(subject) + _unregistered(subject)
-    findings += _untied(subject, is_fresh) + (_copies(subject) if is_fresh else [])
-    return findings + _shared_norms(subject.fresh)
+    findings = _held_twice(subject.fresh) + _called_for_all(subject) + _unregistered(subject)
+    return findings + _untied(subject, is_fresh) + (_copies(subject.fresh) if is_fresh else [])
 
 
-def _repeated(model: nn.Module) -> list[Finding]:
-    """One module several times in one list."""
-    for name, module in model.named_modules():
-        if isinstance(module, (nn.ModuleList, nn.Sequential)):
-            children = [child for child in module._modules.values() if child is not None and [*child.parameters()]]
-            different = len({id(child) for child in children})
-            if different < len(children):
-                modules = "one module" if different == 1 else f"only {different} modules"
-                witness = f"the {len(children)} places of {name or 'the list'} hold {modules}"
-                return [finding("I02", witness, where=place_of_module(f"{name}.0", children[0]))]
-    return []
+def _held_twice(model: nn.Module) -> list[Finding]:
+    """One module several times in one list, or one norm under two names."""
+    findings: dict[str, Finding] = {}
+    for path, owner in model.named_modules():
+        children = {
+            name: child for name, child in owner._modules.items() if child is not None and [*child.parameters()]
+        }
+        times = Counter(map(id, children.values()))
+        shared = [name for name, child in children.items() if times[id(child)] > 1]
+        if shared and isinstance(owner, (nn.ModuleList, nn.Sequential)):
+            modules = "one module" if len(times) == 1 else f"only {len(times)} modules"
+            witness = f"the {len(children)} places of {path or 'the list'} hold {modules}"
+            findings.setdefault("I02", finding("I02", witness, where=place_of_module(f"{path}.0", owner[0])))
+        elif shared and is_norm(children[shared[0]]):
+            witness, where = f"{path}: {' and '.join(shared)} are one module", Where(path, type(owner).__name__)
+            findings.setdefault("N08", finding("N08", witness, where=where, status="warn"))
+    return list(findings.values())
 
 
 def _layers(model: nn.Module) -> Iterator[tuple[str, nn.ModuleList]]:
@@ -126,46 +130,23 @@ def _untied(subject: Subject, is_fresh: bool) -> list[Finding]:
     return []
 
 
-def _copies(subject: Subject) -> list[Finding]:
-    """Layers that start with the same random numbers: exchanged, they give the same logits to the last bit."""
-    for name, (first, second, *_) in _layers(subject.fresh):
+def _copies(model: nn.Module) -> list[Finding]:
+    """Layers that start with the same random numbers."""
+    for name, (first, second, *_) in _layers(model):
         matrices = [_drawn(layer) for layer in (first, second)]
         if first is second or type(first) is not type(second) or not matrices[0] or not are_same(*matrices):
             continue
-        witness = f"every matrix of {name}.1 equals that of {name}.0 to the last bit"
         where = place_of_module(f"{name}.1", second)
-        # torch's own stacks start like this, and many train well
-        owner = type(subject.fresh.get_submodule(name.rpartition(".")[0])).__module__
-        if owner.startswith("torch.nn") or not _are_interchangeable(subject, first, second):
-            return [finding("I01", witness, where=where, status="warn")]
-        return [finding("I01", f"{witness}: each with the weights of the other, no logit moves", where=where)]
+        # torch's own stacks start like this, and many train well; vectors that differ may be meant to tell layers apart
+        is_of_torch = type(model.get_submodule(name.rpartition(".")[0])).__module__.startswith("torch.nn")
+        is_whole = are_same([*first.parameters()], [*second.parameters()])
+        status: Status = "fail" if is_whole and not is_of_torch else "warn"
+        witness = f"every matrix of {name}.1 equals that of {name}.0 to the last bit"
+        witness += ": each with the weights of the other, no logit moves" if status == "fail" else ""
+        return [finding("I01", witness, where=where, status=status)]
     return []
-
-
-def _are_interchangeable(subject: Subject, first: nn.Module, second: nn.Module) -> bool:
-    """Whether nothing changes if two layers exchange their weights."""
-    inputs, others = subject.inputs(2), dict(second.named_parameters())
-    pairs = [(parameter, others[name]) for name, parameter in first.named_parameters() if name in others]
-    before = subject.run(inputs, model=subject.fresh)
-    with kept([parameter for pair in pairs for parameter in pair]):
-        for parameter, other in pairs:
-            numbers = parameter.clone()
-            parameter.copy_(other)
-            other.copy_(numbers)
-        return torch.equal(before, subject.run(inputs, model=subject.fresh))
 
 
 def _drawn(module: nn.Module) -> list[Tensor]:
     """The matrices that were drawn at random: of many numbers, not of zeros and ones."""
     return [p for p in module.parameters() if p.dim() > 1 and len(torch.unique(p[0].detach())) > DRAWN]
-
-
-def _shared_norms(model: nn.Module) -> list[Finding]:
-    for name, module in model.named_modules():
-        norms = [(n, child) for n, child in module._modules.items() if child is not None and is_norm(child)]
-        counts = Counter(id(child) for _, child in norms)
-        names = " and ".join(n for n, child in norms if counts[id(child)] > 1)
-        if names:
-            where = Where(name, type(module).__name__)
-            return [finding("N08", f"{name}: {names} are one module", where=where, status="warn")]
-    return []
