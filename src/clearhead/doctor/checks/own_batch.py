@@ -8,7 +8,7 @@ from torch import Tensor
 from clearhead.doctor.calling.inputs import Inputs, Run
 from clearhead.doctor.checks.base import Causes, Finding, Subject, Where, finding
 from clearhead.doctor.probes.dependency import FLOORS, THRESHOLD
-from clearhead.doctor.probes.localization import Reading, locate
+from clearhead.doctor.probes.localization import kept_reading, locate
 from clearhead.doctor.probes.tensors import first_true
 
 ROWS, TOKENS = 5, 2048  # at most so many rows of it, and no more than so many tokens
@@ -93,18 +93,4 @@ def _where(subject: Subject, run: Run, pair: tuple[Inputs, Inputs], later: Tenso
     sizes = {size for parameter in subject.model.parameters() for size in parameter.shape}
     if {rows, T} & sizes or rows == T:
         return Where()
-    return locate(subject.model, run, *pair, _moves(rows, T), lambda moved: bool((moved & ~later).any()))[0]
-
-
-def _moves(rows: int, T: int) -> Reading:
-    """Which positions (B, T) of a hidden tensor with one axis of each size change."""
-
-    def read(before: Tensor, after: Tensor) -> Tensor | None:
-        shape = list(before.shape)
-        if before.shape != after.shape or shape.count(rows) != 1 or shape.count(T) != 1:
-            return None
-        change = (after - before).nan_to_num(0, 0, 0).abs().movedim((shape.index(rows), shape.index(T)), (0, 1))
-        change = change.reshape(rows, T, -1).amax(-1)
-        return change > THRESHOLD * float(change.max())
-
-    return read
+    return locate(subject.model, run, *pair, kept_reading(~later), lambda moved: bool(moved.any())).where
