@@ -1,69 +1,54 @@
 """Feed-forwards that are only a matrix: one map widens, another narrows again, and nothing nonlinear stands between."""
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import Finding, Subject, attempt, finding, model_check
+from clearhead.doctor.checks.base import Finding, Subject, finding, model_check
+from clearhead.doctor.probes.flow import ADD, Flow, made_by, read_by
 from clearhead.doctor.probes.locations import place_of_module
-from clearhead.doctor.probes.replay import replayed
-from clearhead.doctor.probes.tensors import is_same
+from clearhead.doctor.probes.products import KEEPING, LINEAR, RESHAPING
 from clearhead.doctor.probes.tracing import ModuleCall
-
-STRAIGHT = 1e-4  # of the largest number: a linear map takes a sum to the sum of its parts
 
 
 @model_check("F01", "activations", order=320, needs=("finite",))
 def activations(subject: Subject) -> list[Finding]:
     """An activation stands between the two linear maps of a feed-forward."""
-    maps = [call for call in subject.module_calls if type(call.module) is nn.Linear and call.inputs]
-    for number, second in enumerate(maps):
-        first = next((call for call in maps[:number] if _follows(call, second)), None)
+    flow = Flow(subject.inside.calls)
+    for index, second in enumerate(flow.calls):
+        if second.name not in LINEAR or not made_by(second):
+            continue
+        first = _widened(flow, _read(second)[0], index, made_by(second)[0].shape[-1])
         if first is not None:
-            owner = first.name.rpartition(".")[0]
+            names = [subject.place_of(call).module or "" for call in (first, second)]
+            owner = names[0] if names[0] == names[1] else names[0].rpartition(".")[0]
             where = place_of_module(owner, subject.model.get_submodule(owner))
-            return [finding("F01", f"{second.name} reads the output of {first.name} bit for bit", where=where)]
-    return _straight(subject)
-
-
-def _follows(first: ModuleCall, second: ModuleCall) -> bool:
-    """Whether one map widens, and another reads that very output and narrows it to the old width.
-
-    A small embedding that is widened, and read by a narrow map of keys, is meant to be two maps.
-    """
-    assert isinstance(first.module, nn.Linear)
-    assert isinstance(second.module, nn.Linear)
-    widens = first.module.out_features > first.module.in_features == second.module.out_features
-    return widens and is_same(first.outputs[0], second.inputs[0])
-
-
-def _straight(subject: Subject) -> list[Finding]:
-    """A module that widens and narrows its input, and takes sums to sums."""
-    for name, module in subject.model.named_modules():
-        width = _feedforward_width(module)
-        if not width:
-            continue
-        left, right = (torch.randn(1, 2, width, generator=subject.generator(salt)) for salt in (20, 21))
-        with attempt() as attempted:
-            outputs = replayed(ModuleCall(name, [], [], module), 0 * left, left, right, left + right)
-        if attempted.failed or not outputs or outputs[0].shape != left.shape:  # it wants more than one tensor
-            continue
-        zero, first, second, both = outputs
-        value = float((first + second - zero - both).abs().max()) / (float(both.abs().max()) or 1.0)
-        if value < STRAIGHT:
-            witness = f"{name} of a sum is the sum of {name} of its parts, up to {value:.0e}: it is linear"
-            where = place_of_module(name, module)
-            return [finding("F01", witness, value=value, threshold=STRAIGHT, where=where)]
+            return [finding("F01", f"{names[1]} reads the output of {names[0]}: they are one matrix", where=where)]
     return []
 
 
-def _feedforward_width(module: nn.Module) -> int:
-    """The width of its input, if two of its own maps lead from there to more and back; else 0."""
-    maps = [child for child in module.children() if isinstance(child, nn.Linear)]
-    wide = {(m.in_features, m.out_features) for m in maps if m.out_features > m.in_features}
-    both = wide & {(m.out_features, m.in_features) for m in maps if m.out_features < m.in_features}
-    others = [child for child in module.children() if not isinstance(child, nn.Linear)]
-    if len(both) != 1 or any(p.dim() > 1 for child in others for p in child.parameters()):
-        return 0
-    # a low-rank pair narrows first: it is meant to be a matrix
-    first_widens = maps[0].out_features > maps[0].in_features
-    return next(iter(both))[0] if first_widens or len(maps) > 2 else 0
+def _read(call: ModuleCall) -> list[Tensor]:
+    """The hidden states that an operation is given, but no weights and no numbers."""
+    parts = [part for part in read_by(call) if part.is_floating_point() and part.numel() > 1]
+    return [part for part in parts if not isinstance(part, nn.Parameter)] or parts
+
+
+def _widened(flow: Flow, tensor: Tensor, before: int, width: int) -> ModuleCall | None:
+    """The map that made a tensor, or the first of a sum of them, if it is wider than what the map read, of this width.
+
+    A small embedding that is widened, and read by a narrow map of keys, is meant to be two maps.
+    """
+    index = flow.maker(tensor, before)
+    if index is None:
+        return None
+    call, parts = flow.calls[index], _read(flow.calls[index])
+    if call.name in LINEAR:
+        return call if parts[0].shape[-1] == width < tensor.shape[-1] else None
+    is_sum = call.name in ADD
+    if not is_sum and (len(parts) != 1 or call.name not in KEEPING | RESHAPING):
+        return None
+    first = None
+    for part in parts:
+        origin = _widened(flow, part, index, width)
+        if origin is None:
+            return None
+        first = first or origin
+    return first

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import POSITION_TABLE, parameters_of
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, finding, model_check
-from clearhead.doctor.checks.parts.effects import NUDGE, is_threshold, moves, moves_beside, padding_rows
+from clearhead.doctor.checks.parts.effects import NUDGE, beside, effect, moves, padding_rows
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import layer_of, owner_of
 from clearhead.doctor.probes.norms import is_norm
-from clearhead.doctor.state_guard import kept, twin
+from clearhead.doctor.state_guard import twin
 
 TRIED = 24  # parameters without gradient whose effect is looked at
 CHOICES = ("topk", "sort", "argsort", "argmax", "max", "multinomial")  # by which tokens are sent somewhere
@@ -73,7 +73,7 @@ def gradients(subject: Subject) -> list[Finding]:
     for name, parameter in list(bare.items())[:TRIED]:
         if moves(subject, [parameter], padding=False):
             # a vector may be meant to be compared with; a matrix that is only compared with cannot learn
-            cut += [name] if parameter.dim() > 1 or not is_threshold(subject, parameter) else []
+            cut += [name] if parameter.dim() > 1 or effect(subject, [parameter], size=NUDGE) else []
         elif id(parameter) not in padding or not moves(subject, [parameter]):  # else only its padding row was read
             idle.append(name)
     findings = [_cut_off(model, cut)] if cut else []
@@ -97,7 +97,7 @@ def _may_be_idle(subject: Subject, name: str, reached: set[str]) -> bool:
         or (name.endswith("bias") and f"{name.removesuffix('bias')}weight" in reached)
         or (OF_A_SOURCE.search(name) and not subject.convention.has_source)
         or (_is_choice(subject.model, name, reached) and _chooses(subject))
-        or moves_beside(subject, subject.model.get_parameter(name))
+        or effect(subject, [subject.model.get_parameter(name)], of=beside) > 1e-5
     )
 
 
@@ -176,23 +176,14 @@ def slices(subject: Subject) -> list[Finding]:
             missed = ~gradient.movedim(axis, 0).flatten(1).any(1)  # (rows,)
             if not SHARE <= float(missed.float().mean()) < 1:
                 continue
-            deaf, heard = (_moved(subject, parameter, axis, rows) for rows in (missed, ~missed))
+            rows = missed.reshape([-1 if number == axis else 1 for number in range(parameter.dim())])
+            deaf, heard = (effect(subject, [parameter], size=NUDGE, only=only) for only in (rows, ~rows))
             if deaf > HEARD * heard > 0:
-                rows = f"{int(missed.sum())} of {len(missed)} {'columns' if axis else 'rows'} of {name}"
+                part = f"{int(missed.sum())} of {len(missed)} {'columns' if axis else 'rows'} of {name}"
                 first = int(missed.nonzero()[0])
-                witness = f"other values in {rows}, from {first} on, move the logits, but no gradient reaches them"
+                witness = f"other values in {part}, from {first} on, move the logits, but no gradient reaches them"
                 return [finding("I06", witness, value=0.0, where=owner_of(subject.model, name, own_code=True))]
     return []
-
-
-def _moved(subject: Subject, parameter: nn.Parameter, axis: int, rows: Tensor) -> float:
-    """How far the logits move if these rows change a little."""
-    noise = torch.randn(parameter.shape, generator=subject.generator(27)).to(parameter)
-    inputs = subject.inputs(3)
-    before = subject.run(inputs)
-    with kept([parameter]):
-        parameter.movedim(axis, 0)[rows] += NUDGE * noise.movedim(axis, 0)[rows]
-        return float((subject.run(inputs) - before).abs().max())
 
 
 @model_check("I04", "births", order=280, needs=STEADY, of_tokens=True)
