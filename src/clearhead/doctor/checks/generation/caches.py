@@ -10,7 +10,7 @@ from torch import Tensor
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import CACHE, parameters_of
 from clearhead.doctor.checks.base import SOUND, Causes, Finding, Skipped, Subject, Where, attempt, finding, model_check
-from clearhead.doctor.checks.generation.decoder import INSIDE, CachedDecoder, stores
+from clearhead.doctor.checks.generation.decoder import INSIDE, CachedDecoder, makers
 from clearhead.doctor.checks.generation.decoding import causes_of, departure
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.tensors import change_of
@@ -46,13 +46,10 @@ def caches(subject: Subject) -> list[Finding]:
 
 
 def _decoders(subject: Subject, names: Sequence[str | None]) -> Iterator[CachedDecoder]:
-    """Every parameter with a cache that the model makes, then with one that the caller makes.
-
-    At last the caller also gives the positions, by each parameter that takes them.
-    """
+    """Every parameter with a cache from every maker; at last the caller also gives the tokens' positions."""
     counted = (p.name for p in parameters_of(subject.model) if p.name in COUNTED)
     for counts in (None, *counted):
-        for make in (None, *(stores(subject) if any(names) else ())):
+        for make in (None, *(makers(subject) if any(names) else ())):
             yield from (CachedDecoder(subject, name, make, counts) for name in names)
 
 

@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +19,9 @@ from clearhead.doctor.subject import Subject
 INSIDE = "inside"  # stands for a cache in the model's own buffers
 MAKERS = ("new_cache", "init_cache", "make_cache", "empty_cache", "create_cache")
 STORE = re.compile(r"cache|kv|past", re.I)
-SIZES = (  # what a parameter of such a class counts
+SIZES = (  # what a parameter of such a method or class counts; else tokens
     (re.compile(r"layer|depth|block", re.I), "layers"),
-    (re.compile(r"batch|rows|bsz", re.I), "rows"),
-    (re.compile(r"len|seq|max|size|columns|tokens", re.I), "columns"),
+    (re.compile(r"batch|rows|bsz|^b$|^n$", re.I), "rows"),
 )
 Make = Callable[[Inputs], object]
 
@@ -47,16 +47,7 @@ class CachedDecoder:
         """What the first call is given."""
         if self.parameter is None:
             return INSIDE
-        if self.make is not None:
-            return self.make(inputs)
-        makers = (getattr(self.subject.model, name, None) for name in MAKERS)
-        for make in filter(callable, makers):
-            for arguments in (tuple(inputs.ids.shape), (len(inputs.ids),), ()):
-                try:
-                    return make(*arguments)
-                except TypeError:
-                    continue
-        return None
+        return self.make(inputs) if self.make is not None else None
 
     def step(self, ids: Tensor, inputs: Inputs, cache: object, begin: int) -> tuple[Tensor, object]:
         """Logits of these tokens, the first of which is at position `begin`, and the cache for the next step.
@@ -114,36 +105,25 @@ def _beside(value: object, logits: tuple[str | int, ...]) -> Iterator[object]:
             yield part
 
 
-def stores(subject: Subject) -> Iterator[Make]:
-    """Ways for the caller to make an empty cache: an object of a class beside the model, or one for each layer."""
+def makers(subject: Subject) -> Iterator[Make]:
+    """Ways to make an empty cache: methods of the model, and classes beside it, of which each layer may want one."""
     n_layers = max((len(m) for m in subject.model.modules() if isinstance(m, nn.ModuleList)), default=1)
+    for method in filter(callable, (getattr(subject.model, name, None) for name in MAKERS)):
+        yield partial(_made, method, n_layers)
     values = getattr(type(subject.original).forward, "__globals__", {}).values()
     classes = [value for value in values if isinstance(value, type) and STORE.search(value.__name__)]
     for store in (cls for cls in classes if not issubclass(cls, (nn.Module, Tensor))):
-
-        def make(inputs: Inputs, store: type = store) -> object:
-            return store(**_sizes(store, inputs, n_layers))
-
-        def make_many(inputs: Inputs, make: Make = make) -> object:
-            return [make(inputs) for _ in range(n_layers)]
-
-        yield make
-        yield make_many
+        yield partial(_made, store, n_layers)
+        yield partial(_made_many, store, n_layers)
 
 
-def _sizes(store: type, inputs: Inputs, n_layers: int) -> dict[str, int]:
-    """The numbers that the class asks for, by their names.
+def _made_many(make: Callable[..., object], n_layers: int, inputs: Inputs) -> object:
+    return [_made(make, n_layers, inputs) for _ in range(n_layers)]
 
-    Raises:
-        TypeError: it asks for something else.
-    """
-    counts = {"layers": n_layers, "rows": len(inputs.ids), "columns": inputs.ids.shape[1]}
-    arguments = {}
-    for name, parameter in inspect.signature(store).parameters.items():
-        if parameter.default is not parameter.empty or parameter.kind is parameter.VAR_KEYWORD:
-            continue
-        size = next((counted for pattern, counted in SIZES if pattern.search(name)), None)
-        if size is None:
-            raise TypeError(f"{store.__name__} asks for {name}")
-        arguments[name] = counts[size]
-    return arguments
+
+def _made(make: Callable[..., object], n_layers: int, inputs: Inputs) -> object:
+    """What it returns for the numbers that it asks for, by their names."""
+    counts, T = {"layers": n_layers, "rows": len(inputs.ids)}, inputs.ids.shape[1]
+    parameters = inspect.signature(make).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    return make(**{name: next((counts[n] for pattern, n in SIZES if pattern.search(name)), T) for name in needed})
