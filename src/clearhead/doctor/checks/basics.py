@@ -11,7 +11,7 @@ from clearhead.doctor.checks.own_batch import finite_on_own_batch
 from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.dependency import THRESHOLD
 from clearhead.doctor.probes.flow import Flow, read_by
-from clearhead.doctor.probes.localization import first_unlike, locate, row_reading
+from clearhead.doctor.probes.localization import Located, first_unlike, locate, row_reading
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.products import NORMS
@@ -26,7 +26,7 @@ DRAWS = {"rand", "randn", "rand_like", "randn_like", "randint", "randperm", "ber
     "bernoulli_", "normal_", "uniform_", "exponential_", "random_"
 }  # fmt: skip
 SORTS = {"argsort", "sort", "topk"}
-ARITHMETIC = {"sub", "__sub__", "sub_", "div", "__truediv__", "add", "__add__", "mul", "__mul__"}
+AVERAGES = {"mean", "std", "var", "sqrt", "norm"}
 
 
 @model_check("M14", "finite", order=10, covers=("M07", "M05", "M04", "A03", "R01"))
@@ -153,24 +153,20 @@ def _mixed(subject: Subject, inputs: Inputs, changed: Inputs, row: int, moved: T
     leak = locate(subject.model, subject.run, inputs, changed, reading, lambda alive: bool(alive[others].any()))
     where, is_by_norm = leak.where, leak.call is not None and is_norm(leak.call.module)
     causes: Causes = (("A10", 0.8), ("N02", 0.1), ("M15", 0.1))
-    if is_by_norm or where.op in NORMS or _averages(subject, inputs, where):
+    if is_by_norm or where.op in NORMS or _averages(leak):
         causes = (("N02", 0.8), ("A10", 0.2))
     value = float(moved.max())
     witness = f"changing the tokens of row {row} moves the logits of row {int(moved.argmax())} by {value:.1e}"
     return finding(causes, witness, value=value, threshold=MOVED, where=where)
 
 
-def _averages(subject: Subject, inputs: Inputs, where: Where) -> bool:
+def _averages(leak: Located) -> bool:
     """Whether the guilty operation reads a mean or a deviation directly."""
-    if where.op not in ARITHMETIC:
+    if leak.op is None:
         return False
-    operations = subject.operations(inputs)
-    flow = Flow(operations)
-    indices = [k for k, call in enumerate(operations) if (call.name, call.line) == (where.op, where.line)]
-    makers = [
-        operations[m].name for k in indices for t in read_by(operations[k]) if (m := flow.maker(t, k)) is not None
-    ]
-    return any(name in ("mean", "std", "var", "sqrt", "norm") for name in makers)
+    flow = Flow(leak.operations)
+    makers = (flow.maker(tensor, leak.op) for tensor in read_by(flow.calls[leak.op]))
+    return any(at is not None and flow.calls[at].name in AVERAGES for at in makers)
 
 
 def _numbered(subject: Subject, inputs: Inputs, base: Tensor) -> list[Finding]:

@@ -52,7 +52,7 @@ def _hides_padding(subject: Subject, *, source: bool) -> bool:
     n = padded.tokens(source).shape[1]
     operations = _token(subject, source=source).operations(padded.rows(torch.arange(ROWS - 1)))
     keys = (attention.allowed.any(0) for attention in attentions(operations) if attention.allowed.shape[1] == n)
-    return any(bool(seen[:-MORE].any()) and not bool(seen[-MORE:].any()) for seen in keys)
+    return any(bool(shown[:-MORE].any()) and not bool(shown[-MORE:].any()) for shown in keys)
 
 
 def in_front(subject: Subject) -> list[Finding]:

@@ -45,9 +45,10 @@ def _token_types(subject: Subject) -> list[Finding]:
         return []
     inputs = subject.inputs(2)
     types = torch.zeros_like(inputs.ids)
-    try:
+    with attempt() as attempted:
         first, second = (subject.run(inputs, {name: t}) for t in (types, types + 1))
-    except (IndexError, RuntimeError, TypeError):
+    if attempted.failed:
+        subject.journal.untried(f"other {name}", attempted)
         return []
     if not torch.equal(first, second):
         return []
