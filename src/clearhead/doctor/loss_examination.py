@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.loss.judge import judge
-from clearhead.doctor.probes.loss import IGNORED, Xray, xray
+from clearhead.doctor.probes.loss import IGNORED, Xray, ahead, xray
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, text_of
 from clearhead.doctor.report.records import Json
@@ -93,10 +93,8 @@ def _spared(loss: Loss, reading: Xray, ids: Tensor) -> int | None:
         source = inspect.getsource(inspect.getmodule(loss) or loss)
     except (OSError, TypeError):
         return None
-    offset = reading.offset or 0
-    first, last = max(0, -offset), ids.shape[1] - max(0, offset)
-    targets, scored = ids[:, first + offset : last + offset], reading.scored[:, first:last]
-    spared = {*targets[~scored].tolist()} - {*targets[scored].tolist()}
+    targets = ahead(ids, reading.offset or 0)
+    spared = {*targets[~reading.scored].tolist()} - {*targets[reading.scored].tolist(), -1}
     return spared.pop() if len(spared) == 1 and re.search(r"(\b|_)pad", source, re.I) else None
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 FEW = 4  # targets, or distinct ones, of which too little can be said
@@ -20,7 +19,6 @@ IGNORED = -100  # the target that torch's cross-entropy does not count
 SILENT = 1e-9  # of the largest gradient: below it a position is not scored
 STRAIGHT = 1e-3  # of a position's largest gradient: a line fits this well, or it is no cross-entropy
 SUMMED = 1e-4  # how far from one the probabilities of all tokens may sum
-LIKE = 0.999  # cosine of two gradients: one may have other weights than the other
 OFFSETS = (1, 0, 2, -1, 3, -2)  # of a target from its position, the likeliest first
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (B, T, V), ids (B, T) -> a number
 
@@ -179,45 +177,33 @@ def is_probability(outputs: Tensor) -> bool:
     return bool((outputs >= 0).all()) and bool(((outputs.double().sum(-1) - 1).abs() < SUMMED).all())
 
 
-def offset_among(targets: Tensor, ids: Tensor) -> tuple[int | None, bool]:
-    """How far behind its position each target stands among the ids, and whether rows go on in the next one.
+def ahead(ids: Tensor, offset: int) -> Tensor:
+    """The ids (B, T) that stand so much further on in their rows; -1 where the row has ended, or not begun."""
+    column = torch.arange(ids.shape[1]) + offset
+    outside = (column < 0) | (column >= ids.shape[1])
+    return ids[:, column.clamp(0, ids.shape[1] - 1)].masked_fill(outside.to(ids.device), -1)
 
-    Ids below zero are marks, not tokens: what is asked for there says nothing.
+
+def shares_at_offsets(targets: Tensor, ids: Tensor, few: int = 2) -> dict[int, float]:
+    """For each offset, the share of the targets (B, T) that are the ids (B, T) so much further on, within the row.
+
+    Numbers below zero are marks, not tokens, and do not count. `few`: with fewer targets than that nothing is said.
     """
-    B, T = ids.shape
-    flat = ids.flatten()
-    index = torch.arange(B * T).view(B, T)
+    shares = {}
     for offset in OFFSETS:
-        column = torch.arange(T) + offset
-        inside = ((column >= 0) & (column < T)).expand(B, T)
-        expected = flat[(index + offset).clamp(0, B * T - 1)]
-        is_asked = targets >= 0
-        inside = inside & (expected >= 0)
-        if not (is_asked & inside).any() or not (targets == expected)[is_asked & inside].all():
-            continue
-        outside = is_asked & ~inside & (expected >= 0) & (index + offset >= 0) & (index + offset < B * T)
-        following = (targets[:, :, None] == ids.roll(-1, 0)[:, None, :]).any(-1)  # in any place of the next row
-        wraps = bool(outside.any()) and bool(following[outside].all())
-        if outside.any() and not wraps:
-            continue
-        return offset, wraps
+        there = ahead(ids, offset)
+        known = (targets >= 0) & (there >= 0)
+        if int(known.sum()) >= few:
+            shares[offset] = float((targets == there)[known].double().mean())
+    return shares
+
+
+def offset_among(targets: Tensor, ids: Tensor) -> tuple[int | None, bool]:
+    """How far behind its position each target stands among the ids, and whether rows go on in the next one."""
+    following = (targets[:, :, None] == ids.roll(-1, 0)[:, None, :]).any(-1)  # in any place of the next row
+    for offset, share in shares_at_offsets(targets, ids, few=1).items():
+        flat = ahead(ids.reshape(1, -1), offset).view_as(ids)
+        beyond = (targets >= 0) & (ahead(ids, offset) < 0) & (flat >= 0)
+        if share == 1 and bool(following[beyond].all()):
+            return offset, bool(beyond.any())
     return None, False
-
-
-def is_like(loss: Loss, gradient: Tensor, logits: Tensor, ids: Tensor, enough: float = LIKE) -> bool:
-    """Whether the gradient is, up to a factor, that of this loss. `enough`: the cosine between them."""
-    with torch.enable_grad():
-        leaf = logits.detach().clone().requires_grad_()
-        (other,) = torch.autograd.grad(loss(leaf, ids), leaf)
-    cosine = F.cosine_similarity(gradient.flatten().double(), other.flatten().double(), dim=0)
-    return float(cosine) > enough
-
-
-def misfit(loss: Callable[[Tensor], Tensor], gradient: Tensor, logits: Tensor) -> float:
-    """What is left of a gradient without its part along that of a loss, relative."""
-    with torch.enable_grad():
-        leaf = logits.detach().clone().requires_grad_()
-        (other,) = torch.autograd.grad(loss(leaf), leaf)
-    first, second = gradient.flatten().double(), other.flatten().double()
-    rest = first - second * (first @ second) / (second @ second).clamp_min(1e-30)
-    return float(rest.norm() / first.norm().clamp_min(1e-30))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from clearhead.doctor.calling.names import LABELS, parameters_of
 from clearhead.doctor.calling.outputs import arrange
-from clearhead.doctor.probes.loss import OFFSETS, Xray, read, undone
+from clearhead.doctor.probes.loss import OFFSETS, Xray, read, shares_at_offsets, undone
 from clearhead.doctor.training.events import Embedded, Forward, ForwardOutput
 
 AT_ONCE = 2**22  # numbers of logits that are read together
@@ -29,7 +29,7 @@ class LogitsXray:
     logits: Tensor  # (B, T, V)
     ids: Tensor  # (B, T)
     targets: Tensor  # (B, T), -1 where there is none
-    shares: dict[int, float]  # see `shares_at_offsets`
+    shares: dict[int, float]  # see `probes.loss.shares_at_offsets`
     total: float | None
     count: int  # of the targets
     path: tuple[str | int, ...]  # to the logits, in what the model returned
@@ -132,16 +132,3 @@ def _oriented(
         embedded=embedded,
         forward=forward,
     )
-
-
-def shares_at_offsets(targets: Tensor, ids: Tensor) -> dict[int, float]:
-    """For each offset, the share of the targets (B, T) that are the ids (B, T) so much further on, within the row."""
-    T = ids.shape[1]
-    shares = {}
-    for offset in (offset for offset in OFFSETS if abs(offset) < T):
-        first, last = max(0, -offset), T - max(0, offset)
-        scored = targets[:, first:last] >= 0
-        if int(scored.sum()) >= 2:
-            is_there = targets[:, first:last] == ids[:, first + offset : last + offset]
-            shares[offset] = float(is_there[scored].double().mean())
-    return shares

@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.examination import check
 from clearhead.doctor.probes.freshness import freshness
-from clearhead.doctor.probes.loss import IGNORED
+from clearhead.doctor.probes.loss import IGNORED, ahead, shares_at_offsets
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.spec import Spec
 from clearhead.doctor.state_guard import restored, without_zeros
-from clearhead.doctor.training.logits import shares_at_offsets
 from clearhead.errors import DataError
 
 Forward = Callable[[Tensor], Tensor]  # ids (B, T) -> logits (B, T, V)
@@ -201,15 +200,16 @@ def _check_targets(inputs: Tensor, targets: Tensor) -> Results:
     if inputs.shape[1] < 2 or not counted[:, :-1].any():
         yield "rows too short to compare targets with inputs"
         return
-    expected, actual = inputs[:, 1:], targets[:, :-1]
-    wrong = (counted[:, :-1] & (expected != actual)).nonzero().tolist()
+    expected = ahead(inputs, 1)
+    compared = counted & (expected >= 0)
+    wrong = (compared & (expected != targets)).nonzero().tolist()
     if not wrong:
         yield "targets are the next tokens"
         return
     row, position = wrong[0]
     witness = (
-        f"{len(wrong)} of {int(counted[:, :-1].sum())} targets are not the next input, the first in row {row}, "
-        f"position {position}: {int(actual[row, position])} instead of {int(expected[row, position])}"
+        f"{len(wrong)} of {int(compared.sum())} targets are not the next input, the first in row {row}, "
+        f"position {position}: {int(targets[row, position])} instead of {int(expected[row, position])}"
     )
     shares = shares_at_offsets(targets, inputs)
     offset = next((offset for offset in (0, 2, -1, 3) if shares.get(offset) == 1.0), None)

@@ -1,6 +1,5 @@
 """What a loss asks for, compared with what it should ask for: the loss of a function, a model or a training."""
 
-from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -8,12 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Finding, Status, finding
-from clearhead.doctor.checks.loss.slips import are_likelihoods, are_turned, rewards_normaliser, wrong_axes
-from clearhead.doctor.probes.loss import IGNORED, STRAIGHT, Xray, is_like, misfit, read
+from clearhead.doctor.checks.loss.slips import are_turned, rewards_normaliser, slip_in
+from clearhead.doctor.probes.loss import STRAIGHT, Xray, ahead, read
 from clearhead.doctor.probes.tensors import first_true
 
 EVEN = 1e-3  # relative difference of weights that are meant to be equal
-UNLIKE = 0.045  # misfit of two gradients at the cosine from which they count as alike
 
 
 def judge(
@@ -31,7 +29,7 @@ def judge(
         spared = read(reading.gradient.double(), logits.double(), ids, reading.value, unasked=pad_id)
         reading = spared if spared.residual <= STRAIGHT else reading
     if reading.residual > STRAIGHT:
-        return _no_cross_entropy(reading, ids, logits, pad_id)
+        return arithmetic(reading, ids, logits, pad_id) or [_other_form(reading)]
     if not reading.gradient.any():
         return [finding("I06", "its gradient does not reach the logits: nothing can learn from it", value=0.0)]
     findings = []
@@ -49,77 +47,20 @@ def judge(
     if reading.offset is None and are_turned(reading, ids):
         witness = "targets are where they would be if batch and time were exchanged in logits or targets"
         return [finding((("D12", 0.8), ("L07", 0.2)), witness)]
-    slip = arithmetic(reading, ids, logits, pad_id)
-    if slip is None and are_likelihoods(reading, logits):
-        slip = finding("L04", "the weight of a position is the probability of its target: the logarithm is missing")
-    return [slip] if slip is not None else _weights(reading, ids, pad_id, ends)
+    return arithmetic(reading, ids, logits, pad_id) or _weights(reading, ids, pad_id, ends)
 
 
-def arithmetic(reading: Xray, ids: Tensor, logits: Tensor, pad_id: int | None = None) -> Finding | None:
+def arithmetic(reading: Xray, ids: Tensor, logits: Tensor, pad_id: int | None = None) -> list[Finding]:
     """A wrong softmax, logarithm or order of axes in a cross-entropy, known by its gradient."""
-    if _takes_softmax_twice(reading, ids, logits.float()):
-        return finding("L03", "its gradient is that of cross_entropy(softmax(logits))", value=reading.residual)
-    if reading.residual <= STRAIGHT:
-        return None
     fault = partial(finding, value=reading.residual, threshold=STRAIGHT)
-    touched = reading.gradient.abs() > 1e-7 * float(reading.gradient.abs().max())
-    if int(touched.sum(-1).max()) <= 1:
-        return fault("L04", "its gradient touches one logit of each position, and raises it without limit")
-    if _exchanges_axes(reading.gradient, logits.float(), ids, IGNORED if pad_id is None else pad_id):
-        return fault("L07", "its gradient is that of cross_entropy(logits.view(B, V, T))")
-    return None
-
-
-def _takes_softmax_twice(reading: Xray, ids: Tensor, logits: Tensor) -> bool:
-    """Whether the loss takes the softmax of a softmax, even if all logits are nearly equal.
-
-    The two losses then differ by little more than a factor, so the one that explains the gradient better counts.
-    """
-    close = STRAIGHT if reading.residual <= STRAIGHT else UNLIKE
-    for targets in _targets(reading, ids):
-        if not bool((targets >= 0).any()):
-            continue
-        labels = targets.masked_fill(targets < 0, IGNORED).flatten()
-
-        def once(x: Tensor, labels: Tensor = labels) -> Tensor:
-            return F.cross_entropy(x.flatten(0, 1), labels, ignore_index=IGNORED)
-
-        def twice(x: Tensor, labels: Tensor = labels) -> Tensor:
-            return once(x.softmax(-1), labels)
-
-        off = misfit(twice, reading.gradient, logits)
-        if off < close and off < 0.1 * misfit(once, reading.gradient, logits):
-            return True
-    return False
-
-
-def _targets(reading: Xray, ids: Tensor) -> Iterator[Tensor]:
-    """What the loss may ask for (B, T), -1 for nothing: as the X-ray has it or, if that fits badly, shifted ids."""
-    yield reading.targets
-    if reading.residual <= STRAIGHT:
-        return
-    B, T, V = reading.gradient.shape
-    for offset in (1, 0, 2):
-        shifted = torch.full((B, T), -1)
-        shifted[:, : T - offset] = ids[:B, offset:]
-        yield shifted.masked_fill((reading.targets < 0) | (shifted >= V), -1)
-
-
-def _exchanges_axes(gradient: Tensor, logits: Tensor, ids: Tensor, pad_id: int) -> bool:
-    """Whether the loss reads logits (B, T, V) as (B, V, T), with labels as they are or the next ones."""
-    B, T, V = logits.shape
-    known = torch.where(ids[:B] == pad_id, pad_id, ids[:B].clamp(0, V - 1))
-    for offset in (0, 1):
-        columns = T - offset
-
-        def exchanged(x: Tensor, labels: Tensor, columns: int = columns) -> Tensor:
-            return F.cross_entropy(x.reshape(B, V, T)[:, :, :columns], labels, ignore_index=pad_id)
-
-        part = gradient.reshape(B, V, T).clone()
-        part[:, :, columns:] = 0
-        if is_like(exchanged, part.reshape(B, T, V), logits, known[:, offset:]):
-            return True
-    return False
+    slip = slip_in(reading, ids, logits, pad_id)
+    if slip is not None:
+        return [fault(slip.id, slip.witness)]
+    if reading.residual > STRAIGHT and rewards_normaliser(reading.gradient.double(), logits.double()):
+        return [
+            fault("L04", "it rewards a large normalizer, which then grows without limit: a term has the wrong sign")
+        ]
+    return []
 
 
 def too_far(offset: int) -> Finding:
@@ -141,30 +82,18 @@ def uneven_smoothing(smoothing: Tensor, apart: float = EVEN) -> list[Finding]:
     return [finding("L05", f"smoothing runs from {least:.4f} to {most:.4f}", value=most, threshold=least)]
 
 
-def _no_cross_entropy(reading: Xray, ids: Tensor, logits: Tensor, pad_id: int | None) -> list[Finding]:
-    slip = arithmetic(reading, ids, logits, pad_id)
-    if slip is not None:
-        return [slip]
-    witness = f"no weight and target explain its gradient: residual {reading.residual:.1e}"
-    fault = partial(finding, value=reading.residual, threshold=STRAIGHT)
-    for name, other in wrong_axes(ids):
-        if is_like(other, reading.gradient, logits.float(), ids):
-            return [fault("L07", f"its gradient is that of {name}")]
-    if rewards_normaliser(reading.gradient.double(), logits.double()):
-        return [
-            fault("L04", "it rewards a large normalizer, which then grows without limit: a term has the wrong sign")
-        ]
-    # another form of loss may be intended: this only says that it is none of the known mistakes
+def _other_form(reading: Xray) -> Finding:
+    """Another form of loss may be intended: this only says that it is none of the known mistakes."""
     is_smoothed = bool((reading.targets < 0).any()) or float(reading.smoothing.abs().max()) > 1e-3
     smoothed, plain = (("L05", 0.5), ("L07", 0.3), ("L04", 0.2)), (("L07", 0.4), ("L04", 0.3), ("L03", 0.3))
-    return [fault(smoothed if is_smoothed else plain, witness, status="warn")]
+    witness = f"no weight and target explain its gradient: residual {reading.residual:.1e}"
+    causes = smoothed if is_smoothed else plain
+    return finding(causes, witness, value=reading.residual, threshold=STRAIGHT, status="warn")
 
 
 def _weights(reading: Xray, ids: Tensor, pad_id: int | None, ends: bool) -> list[Finding]:
     """Padding has weight 0, and all real tokens have the same weight."""
-    T, offset = ids.shape[1], reading.offset or 0
-    targets = torch.full_like(ids, -1)
-    targets[:, : T - offset] = ids[:, offset:]  # what each position is to predict
+    targets = ahead(ids, reading.offset or 0)  # what each position is to predict
     padded = targets == pad_id if pad_id is not None else torch.zeros_like(ids, dtype=torch.bool)
     if ends:
         end = padded & ~F.pad(padded[:, :-1], (1, 0))  # the first of a row
@@ -179,8 +108,7 @@ def _weights(reading: Xray, ids: Tensor, pad_id: int | None, ends: bool) -> list
         )
         weight = float(reading.weights[row, position])
         return [finding(causes, f"position {position} of row {row} has to predict padding, with weight {weight:.4f}")]
-    real = ~padded
-    real[:, T - offset :] = False
+    real = (targets >= 0) & ~padded
     findings = _left_out(reading, targets, real)
     counted = real & reading.scored
     if not counted.any():

@@ -25,7 +25,7 @@ from clearhead.doctor.checks.loss.scoring import (
     xrayed,
 )
 from clearhead.doctor.probes.locations import place_of_call, place_of_module
-from clearhead.doctor.probes.loss import FEW, OFFSETS, STRAIGHT, Xray, offset_among
+from clearhead.doctor.probes.loss import FEW, STRAIGHT, Xray, ahead, offset_among, shares_at_offsets
 from clearhead.doctor.probes.tensors import first_true
 from clearhead.doctor.spec import Assumption
 
@@ -149,15 +149,8 @@ def _batch_beside(subject: Subject, name: str, offset: int) -> list[Finding] | N
 
 def _ahead(labels: Tensor, ids: Tensor) -> int | None:
     """How many tokens ahead of the ids (B, T) the labels (B, T) of a batch are; None if several numbers fit."""
-    if labels.shape != ids.shape:
-        return None
-    T, fits = ids.shape[1], []
-    for offset in (offset for offset in OFFSETS if abs(offset) < T):
-        first, last = max(0, -offset), min(T, T - offset)
-        targets, tokens = labels[:, first:last], ids[:, first + offset : last + offset]  # (B, T - |offset|)
-        known = targets >= 0
-        if known.sum() >= FEW and (targets == tokens)[known].all():
-            fits.append(offset)
+    shares = shares_at_offsets(labels, ids, FEW) if labels.shape == ids.shape else {}
+    fits = [offset for offset, share in shares.items() if share == 1]
     return fits[0] if len(fits) == 1 else None
 
 
@@ -183,9 +176,8 @@ def _ignores_a_token(subject: Subject, unscored: Unscored, name: str, mark: int 
     except (Skipped, IndexError, RuntimeError, ValueError):
         return []
     offset = reading.offset if reading.offset is not None else offset_among(reading.targets, labels)[0] or 0
-    expected = torch.full_like(labels, mark)
-    expected[:, : T - offset] = labels[:, offset:]
-    for token in dict.fromkeys(expected[(expected != mark) & ~reading.scored].tolist()):
+    expected = ahead(labels, offset)
+    for token in dict.fromkeys(expected[(expected >= 0) & ~reading.scored].tolist()):
         if token != subject.pad_id and not reading.scored[expected == token].any():
             witness = f"positions whose target is token {token} have weight 0, like those marked {mark}"
             return [finding("L08", witness, value=0.0)]

@@ -36,7 +36,7 @@ def asking(recording: Recording) -> list[Finding]:
     if not xrays:
         raise Skipped("no logits over tokens were found between the model and its loss")
     first = xrays[0]
-    findings = [*_arithmetic(first)] if first.is_precise else []
+    findings = _arithmetic(first) if first.is_precise else []
     findings = findings or [*_offsets(recording, xrays)] or [*padding(recording, xrays)]
     if not findings and first.is_precise and first.xray.residual <= STRAIGHT:
         findings = [*_weights(first.xray)]
@@ -44,16 +44,13 @@ def asking(recording: Recording) -> list[Finding]:
     return [fault if fault.where != Where() else replace(fault, where=where) for fault in findings]
 
 
-def _arithmetic(xray: LogitsXray) -> Iterator[Finding]:
+def _arithmetic(xray: LogitsXray) -> list[Finding]:
     """A loss of another form may be meant, unless that form is a known mistake."""
     logits = xray.logits.float()
     if is_probability(logits):
         witness = "the model returns probabilities, which sum to 1, and the loss takes the softmax of them"
-        yield finding("L03", witness, value=float(logits.max()), threshold=1.0)
-        return
-    slip = arithmetic(xray.xray, xray.ids, logits)
-    if slip is not None:
-        yield slip
+        return [finding("L03", witness, value=float(logits.max()), threshold=1.0)]
+    return arithmetic(xray.xray, xray.ids, logits)
 
 
 def _offsets(recording: Recording, xrays: list[LogitsXray]) -> Iterator[Finding]:
