@@ -3,19 +3,17 @@
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
 
 from clearhead.doctor.calling.convention import Convention, here
-from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import parameters_of
-from clearhead.doctor.calling.outputs import arrange, leaves
+from clearhead.doctor.calling.outputs import arrange
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.checks.loss.losses import labels_parameter
-from clearhead.doctor.checks.loss.scoring import LOUD, logits_in, xrayed
+from clearhead.doctor.checks.loss.scoring import asked, logits_in, quieter
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.loss import IGNORED, STRAIGHT, Xray
 from clearhead.doctor.probes.tensors import first_true
-from clearhead.doctor.probes.tracing import without_dropout
+from clearhead.doctor.subject import quiet
 
 NEAR = (2, 1, 0, -1, -2, -3)  # of a label, counted from the position that may have read it
 
@@ -41,25 +39,6 @@ def decoder_targets(subject: Subject) -> list[Finding]:
     return [finding("D01", witness, value=offset, where=where)]
 
 
-def _logits(
-    subject: Subject, convention: Convention, model: nn.Module, inputs: Inputs, arguments: dict[str, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Logits (B, T, V), and the loss.
-
-    Raises:
-        Skipped: it returns none.
-    """
-    with without_dropout(), attempt() as attempted:
-        value = convention.raw(model, inputs, **arguments)
-    if attempted.failed:
-        raise Skipped(f"labels alone are not enough for it ({attempted.kind})")
-    logits = logits_in(subject, value, inputs.ids.shape)
-    scalars = [leaf for _, leaf in leaves(value) if isinstance(leaf, Tensor) and leaf.dim() == 0]
-    if logits is None or not scalars:
-        raise Skipped("it returns no loss beside its logits")
-    return here(logits, convention.device), here(scalars[0], convention.device)
-
-
 def _last_read(subject: Subject, convention: Convention, name: str) -> int | None:
     """The last label that every position has read, counted from the position; None if they have none in common.
 
@@ -69,9 +48,12 @@ def _last_read(subject: Subject, convention: Convention, name: str) -> int | Non
     inputs = subject.inputs().rows(torch.zeros(T + 1, dtype=torch.long))
     labels, other = inputs.ids.clone(), subject.inputs(1, salt=17).ids[0]
     labels[torch.arange(T), torch.arange(T)] = torch.where(other == labels[0], other.roll(1), other)
-    with torch.no_grad():
-        calls = (_logits(subject, convention, subject.model, inputs, {name: ids}) for ids in (inputs.ids, labels))
-        before, after = (arrange(logits, T + 1, T) for logits, _ in calls)
+    with attempt() as attempted, quiet():
+        values = [convention.raw(subject.model, inputs, **{name: ids}) for ids in (inputs.ids, labels)]
+    if attempted.failed:
+        raise Skipped(f"labels alone are not enough for it ({attempted.kind})")
+    logits = [logits_in(subject, value, inputs.ids.shape) for value in values]
+    before, after = (arrange(here(x, convention.device), T + 1, T) if x is not None else None for x in logits)
     if before is None or after is None:
         return None
     moved = (after - before).abs().amax(-1)[:T].t()  # (T, T): position, label
@@ -98,10 +80,6 @@ def _asked_for(subject: Subject, convention: Convention, name: str, *, marked: i
     inputs = subject.inputs(3, salt=9)
     labels = inputs.ids.clone()
     labels[2, subject.calling.T - marked :] = IGNORED
-    model = subject.fresh if float(subject.run(inputs).std()) > LOUD else subject.model
-    with torch.enable_grad():
-        logits, loss = _logits(subject, convention, model, inputs, {name: labels.clone()})
-    if not logits.requires_grad or not loss.requires_grad:
-        return None
-    reading, _ = xrayed(loss, logits, labels)
+    model, arguments = quieter(subject), {name: labels.clone()}
+    reading = asked(subject, model, lambda: convention.raw(model, inputs, **arguments), inputs, labels).reading
     return None if reading.residual > STRAIGHT else reading

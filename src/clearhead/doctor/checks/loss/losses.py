@@ -11,18 +11,14 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import CACHE, LABELS, MASK, POSITIONS, SEGMENTS, is_of_a_library, parameters_of
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Status, Subject, Where, finding, model_check
-from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.checks.loss.scoring import (
     MARKS,
-    Scored,
-    Unscored,
-    end_ids,
+    Asked,
+    asked,
     half_padded,
     makes_a_loss,
     number_of_labels,
     quieter,
-    scored,
-    xrayed,
 )
 from clearhead.doctor.probes.locations import place_of_call, place_of_module
 from clearhead.doctor.probes.loss import FEW, STRAIGHT, Xray, ahead, offset_among, shares_at_offsets
@@ -52,23 +48,21 @@ def losses(subject: Subject) -> list[Finding]:
     name = labels_parameter(subject)
     if name is None:
         raise Skipped("it computes no loss")
-    inputs, unscored = subject.inputs(3, salt=9), quieter(subject)
+    ids, model = subject.inputs(3, salt=9).ids, quieter(subject)
     labels, mark = subject.inputs(3, salt=10).ids % number_of_labels(subject), None
     for mark in (*MARKS, subject.pad_id):
         try:
-            result = scored(subject, unscored, name, half_padded(subject, labels, mark))
+            result = asked_with(subject, model, name, half_padded(subject, labels, mark))
             break
         except (IndexError, RuntimeError, ValueError):  # it does not know this mark
             continue
     else:
         raise Skipped(f"'{name}' took none of -100, -1 and a padding token")
-    reading, logits = xrayed(result.loss, result.logits, result.labels)
-    ends = mark is not None and mark in end_ids(subject)
     findings = (
-        _aligned(subject, name, reading, inputs.ids)
-        or judge(reading, result.labels, logits, pad_id=mark, ends=ends)
-        or _ignores_a_token(subject, unscored, name, mark)
-        or _outweighed(reading, logits)
+        _aligned(subject, name, result.reading, ids)
+        or result.judged(subject, mark=mark)
+        or _ignores_a_token(subject, model, name, mark)
+        or _outweighed(result)
     )
     # a batch given twice should have the loss of that batch: what a model returns as its loss is not a sum
     findings = [replace(fault, status="fail") if fault.id == "L10" else fault for fault in findings]
@@ -85,6 +79,13 @@ def labels_parameter(subject: Subject) -> str | None:
     others = [p.name for p in parameters if p.default is None and p.name not in arguments]
     others = [name for name in others if not any(kind.search(name) for kind in (MASK, CACHE, POSITIONS, SEGMENTS))]
     return next((name for name in others if makes_a_loss(subject, name)), None)
+
+
+def asked_with(subject: Subject, model: nn.Module, name: str, labels: Tensor) -> Asked:
+    """What it asks for if it is given these labels (B, T) beside three rows of tokens."""
+    inputs, arranged = subject.inputs(3, salt=9), labels.t() if subject.convention.time_first else labels
+    arguments = {name: arranged.clone()}  # a copy: some write over their labels
+    return asked(subject, model, lambda: subject.convention.raw(model, inputs, **arguments), inputs, labels)
 
 
 def _aligned(subject: Subject, name: str, reading: Xray, ids: Tensor) -> list[Finding]:
@@ -162,7 +163,7 @@ def _code_of_class(model: nn.Module) -> str:
     return ""
 
 
-def _ignores_a_token(subject: Subject, unscored: Unscored, name: str, mark: int | None) -> list[Finding]:
+def _ignores_a_token(subject: Subject, model: nn.Module, name: str, mark: int | None) -> list[Finding]:
     """If a number that is not a token marks what is ignored, no token may be ignored as well."""
     if mark is None or mark >= 0:
         return []
@@ -171,8 +172,7 @@ def _ignores_a_token(subject: Subject, unscored: Unscored, name: str, mark: int 
     labels = torch.tensor((edge * (3 * T))[: 3 * T]).view(3, T)
     labels[2, -1] = mark
     try:
-        result = scored(subject, unscored, name, labels)
-        reading, _ = xrayed(result.loss, result.logits, labels)
+        reading = asked_with(subject, model, name, labels).reading
     except (Skipped, IndexError, RuntimeError, ValueError):
         return []
     offset = reading.offset if reading.offset is not None else offset_among(reading.targets, labels)[0] or 0
@@ -184,11 +184,13 @@ def _ignores_a_token(subject: Subject, unscored: Unscored, name: str, mark: int 
     return []
 
 
-def _outweighed(reading: Xray, logits: Tensor) -> list[Finding]:
+def _outweighed(result: Asked) -> list[Finding]:
     """What is added to the cross-entropy stays smaller than it."""
+    reading = result.reading
     if reading.residual > STRAIGHT:
         return []
-    log_likelihood = F.log_softmax(logits, dim=-1).gather(-1, reading.targets.clamp_min(0)[..., None])[..., 0]  # (B, T)
+    log_p = F.log_softmax(result.logits, dim=-1)  # (B, T, V)
+    log_likelihood = log_p.gather(-1, reading.targets.clamp_min(0)[..., None])[..., 0]  # (B, T)
     entropy = -float((log_likelihood * reading.weights)[reading.scored].sum())
     rest = reading.value - entropy
     if entropy <= 0 or abs(rest) <= 2 * entropy:
@@ -197,7 +199,7 @@ def _outweighed(reading: Xray, logits: Tensor) -> list[Finding]:
     return [finding("L11", witness, value=abs(rest) / entropy, threshold=2, status="warn")]
 
 
-def _where(subject: Subject, result: Scored, id: str) -> Where:
+def _where(subject: Subject, result: Asked, id: str) -> Where:
     """The innermost module that computes the loss; for a fault of alignment, the one that gives it its logits."""
     value = result.loss.detach().cpu()
     for call in result.calls:

@@ -4,33 +4,19 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import LABELS, TOKENS, is_of_a_library
-from clearhead.doctor.calling.outputs import arrange
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, Where, attempt, model_check
-from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.checks.loss.losses import ALIGNED, LOSS_FAULTS, TARGET_FAULTS, labels_parameter
-from clearhead.doctor.checks.loss.scoring import (
-    MARKS,
-    are_alike,
-    end_ids,
-    half_padded,
-    logits_in,
-    loss_in,
-    quieter,
-    with_slope,
-    xrayed,
-)
+from clearhead.doctor.checks.loss.scoring import MARKS, asked, half_padded, quieter
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
-from clearhead.doctor.probes.flow import made_by
 from clearhead.doctor.probes.locations import place_of_module
-from clearhead.doctor.probes.loss import STRAIGHT, read, undone
-from clearhead.doctor.probes.tracing import recorded_ops
+from clearhead.doctor.probes.loss import STRAIGHT
 from clearhead.doctor.state_guard import twin
 
 CALLED = re.compile(  # not what is added to a loss: that of a balance, of a reconstruction
@@ -54,15 +40,11 @@ def losses_of_inputs(subject: Subject) -> list[Finding]:
     inputs = subject.inputs(3, salt=9)
     ids = half_padded(subject, inputs.ids, pad)
     inputs = inputs if pad is None else replace(inputs, ids=ids, labels=ids, keep=ids != pad)
-    with torch.enable_grad():
-        value = subject.convention.raw(quieter(subject).model, inputs)
-    loss, logits = loss_in(value), logits_in(subject, value, ids.shape)
-    if loss is None or logits is None or not logits.requires_grad:
-        raise Skipped(NONE)
-    reading, logits = xrayed(loss, logits, ids, extra=subject.convention.drops_last)
-    if reading.residual > STRAIGHT:
+    model = quieter(subject)
+    result = asked(subject, model, lambda: subject.convention.raw(model, inputs), inputs, ids)
+    if result.reading.residual > STRAIGHT:
         return []
-    findings = judge(reading, ids, logits, pad_id=pad, shifts=True, ends=pad is not None and pad in end_ids(subject))
+    findings = result.judged(subject, mark=pad, shifts=True)
     where = place_of_module("", subject.model)
     return [replace(fault, where=where) for fault in findings if fault.id in (*ALIGNED, "D05")]
 
@@ -123,56 +105,23 @@ def _needed(method: Callable[..., object]) -> list[str]:
 
 def _judged(subject: Subject, method: Callable[..., object]) -> list[Finding] | None:
     """The faults in what it asks for; None if it cannot be called, or its logits are not to be found."""
-    model = twin(quieter(subject).model, subject.device)  # it may well take a step with it
+    model = twin(quieter(subject), subject.device)  # it may well take a step with it
     pad = subject.pad_id if knows_padding(subject) else None
     for style in _styles(*_needed(method)):
         for mark in (pad,) if style.alone else (*MARKS, pad):
             ids, labels = subject.inputs(3, salt=9).ids, subject.inputs(3, salt=10).ids
             labels = half_padded(subject, ids if style.alone else labels, mark)
             ids = labels if style.alone else ids
-            with attempt() as attempted, torch.enable_grad(), recorded_ops() as ops:
-                loss = loss_in(method(model, *style.arguments(ids.clone(), labels.clone())))
-            if attempted.failed or loss is None:  # it takes something else
+            arguments = style.arguments(ids.clone(), labels.clone())
+            with attempt() as attempted:
+                result = asked(
+                    subject, model, partial(method, model, *arguments), Inputs(ids, labels=ids), labels, FRAMES
+                )
+            if attempted.failed:  # it takes something else
                 continue
-            tensors = [tensor for call in ops.calls for tensor in made_by(call) if tensor.requires_grad]
-            framed = _framed(subject, model, ids, loss, tensors)
-            if framed is None:
-                continue
-            logits, slope = undone(*framed)
-            reading = read(slope, logits, labels, float(loss.detach()))
             subject.journal.paths.append(f"{method.__name__}()")
-            ends, shifts = mark is not None and mark in end_ids(subject), True if style.alone else None
             code = method.__code__
             where = Where("", type(subject.original).__name__, code.co_filename, code.co_firstlineno)
-            findings = judge(reading, labels, logits, pad_id=mark, shifts=shifts, ends=ends)
+            findings = result.judged(subject, mark=mark, shifts=True if style.alone else None)
             return [replace(fault, where=where) for fault in findings]
     return None
-
-
-def _framed(
-    subject: Subject, model: nn.Module, ids: Tensor, loss: Tensor, tensors: list[Tensor]
-) -> tuple[Tensor, Tensor] | None:
-    """Logits and their gradients (B, T, V), zero where the model was not run."""
-    for frame in FRAMES:
-        logits = _logits_among(subject, model, ids[:, frame], tensors)
-        if logits is None:
-            continue
-        try:
-            parts = with_slope(loss, logits, ids[:, frame].shape)
-        except Skipped:
-            return None
-        whole = [torch.zeros(*ids.shape, part.shape[-1], dtype=torch.double) for part in parts]
-        for full, part in zip(whole, parts, strict=True):
-            full[:, frame] = part
-        return whole[0], whole[1]
-    return None
-
-
-def _logits_among(subject: Subject, model: nn.Module, ids: Tensor, tensors: list[Tensor]) -> Tensor | None:
-    """The first tensor that holds the logits of these tokens (B, T)."""
-    with attempt() as attempted:
-        expected = subject.run(Inputs(ids, labels=ids), model=model)
-    if attempted.failed:  # it takes rows of another length
-        return None
-    arranged = ((tensor, arrange(tensor.detach().cpu(), *ids.shape)) for tensor in tensors)
-    return next((tensor for tensor, logits in arranged if logits is not None and are_alike(logits, expected)), None)

@@ -1,17 +1,19 @@
 """A model that computes its own loss, called with labels, and what that loss asks of its logits."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.outputs import arrange, find_logits, follow, leaves
-from clearhead.doctor.checks.base import Skipped, Subject, attempt
+from clearhead.doctor.checks.base import Finding, Skipped, Subject, attempt
+from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.probes.flow import made_by
 from clearhead.doctor.probes.loss import IGNORED, Xray, read, undone
 from clearhead.doctor.probes.tensors import change_of
-from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, recorded_ops
+from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.state_guard import twin
 
 LOUD = 6.0  # spread of logits above which a softmax is nearly one token, and shows no line
@@ -20,39 +22,34 @@ ALIKE = 1e-4  # of the logits' spread: they are the same but for rounding
 
 
 @dataclass(frozen=True)
-class Scored:
-    """One call with labels: its loss and logits with their graph, and the modules that were called."""
+class Asked:
+    """What a loss asks for: its X-ray, the logits (B, T, V) that it is made of, and the modules that were called."""
 
-    loss: Tensor
+    reading: Xray
     logits: Tensor
-    labels: Tensor
+    loss: Tensor
     calls: list[ModuleCall]
 
-
-class Unscored(NamedTuple):
-    """A model, and its logits (B, T, V) without labels."""
-
-    model: nn.Module
-    logits: Tensor
+    def judged(self, subject: Subject, *, mark: int | None, shifts: bool | None = None) -> list[Finding]:
+        """Its faults, see `judge`. `mark`: the label where there is nothing to learn."""
+        ends = mark is not None and mark in end_ids(subject)
+        return judge(self.reading, self.reading.ids, self.logits, pad_id=mark, shifts=shifts, ends=ends)
 
 
-def quieter(subject: Subject) -> Unscored:
+def quieter(subject: Subject) -> nn.Module:
     """The perturbed copy, or one with smaller weights if its logits are too far apart for its loss to be read."""
     inputs = subject.inputs(3, salt=9)
-    logits = subject.run(inputs)
-    if float(logits.std()) < LOUD:
-        return Unscored(subject.model, logits)
+    if float(subject.run(inputs).std()) < LOUD:
+        return subject.model
     model = twin(subject.fresh)
-    logits = subject.run(inputs, model=model)
     for _ in range(8):
-        if float(logits.std()) < LOUD / 3:
+        if float(subject.run(inputs, model=model).std()) < LOUD / 3:
             break
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() > 1:
                     parameter.mul_(0.5)
-        logits = subject.run(inputs, model=model)
-    return Unscored(model, logits)
+    return model
 
 
 def half_padded(subject: Subject, tokens: Tensor, mark: int | None) -> Tensor:
@@ -83,29 +80,72 @@ def makes_a_loss(subject: Subject, name: str) -> bool:
     return False  # it is something else
 
 
-def scored(subject: Subject, unscored: Unscored, name: str, labels: Tensor) -> Scored:
-    """The loss for these labels, and the logits that it is made of: those returned, or those computed on the way.
+def asked(
+    subject: Subject,
+    model: nn.Module,
+    call: Callable[[], object],
+    inputs: Inputs,
+    labels: Tensor,
+    frames: Sequence[slice] = (slice(None),),
+) -> Asked:
+    """What a call asks of its logits: of those that it computes on its way, as it returns them or in another order.
+
+    Args:
+        call: runs the model, and returns a loss.
+        labels: (B, T) tokens among which the targets are looked for.
+        frames: the parts of the rows of inputs that the model may be given; outside of them it asks for nothing.
 
     Raises:
         Skipped: it returns no loss, or its logits are not to be found.
     """
-    inputs, arranged = subject.inputs(3, salt=9), labels.t() if subject.convention.time_first else labels
-    with torch.enable_grad(), recorded_modules(unscored.model) as calls:  # a copy: some write over their labels
-        value = subject.convention.raw(unscored.model, inputs, **{name: arranged.clone()})
-    loss, logits = loss_in(value), logits_in(subject, value, labels.shape)
+    with torch.enable_grad(), without_dropout(), recorded_modules(model) as calls, recorded_ops() as ops:
+        value = call()
+    loss, returned = loss_in(value), logits_in(subject, value, labels.shape)
     if loss is None:
         raise Skipped("it returned no loss")
-    if logits is not None and logits.requires_grad and _is_of(unscored, logits, labels.shape):
-        return Scored(loss, logits, labels, calls)
-    with torch.enable_grad(), recorded_ops() as ops:
-        again = loss_in(subject.convention.raw(unscored.model, inputs, **{name: arranged.clone()}))
-    tensors = (tensor for call in ops.calls for tensor in made_by(call) if tensor.requires_grad)
-    hidden = next((tensor for tensor in tensors if _is_of(unscored, tensor, labels.shape)), None)
-    if again is not None and hidden is not None:  # it returns none, or in another order
-        return Scored(again, hidden, labels, calls)
-    if logits is None or not logits.requires_grad:
+    computed = [tensor for op in ops.calls for tensor in made_by(op)]
+    candidates = [tensor for tensor in (returned, *computed) if tensor is not None and tensor.requires_grad]
+    for frame in frames:
+        hidden = _logits_among(subject, model, candidates, replace(inputs, ids=inputs.ids[:, frame]))
+        if hidden is not None:
+            break
+    else:
+        frame, hidden = slice(None), returned
+    if hidden is None or not hidden.requires_grad:
         raise Skipped("it returned no loss beside its logits")
-    return Scored(loss, logits, labels, calls)
+    logits, slope = _with_slope(loss, hidden, labels, frame)
+    if subject.convention.drops_last and frame == slice(None):
+        slope[:, -1] = 0  # its target is a token more than there are labels
+    logits, slope = undone(logits, slope)
+    return Asked(read(slope, logits, labels, float(loss.detach())), logits, loss, calls)
+
+
+def _logits_among(subject: Subject, model: nn.Module, tensors: Sequence[Tensor], inputs: Inputs) -> Tensor | None:
+    """The first tensor that holds the logits of these inputs."""
+    with attempt() as attempted:
+        expected = subject.run(replace(inputs, labels=inputs.ids), model=model)
+    if attempted.failed:  # it takes rows of another length
+        return None
+    arranged = ((tensor, arrange(tensor.detach().cpu(), *inputs.ids.shape)) for tensor in tensors)
+    return next((tensor for tensor, logits in arranged if logits is not None and are_alike(logits, expected)), None)
+
+
+def _with_slope(loss: Tensor, logits: Tensor, labels: Tensor, frame: slice) -> tuple[Tensor, Tensor]:
+    """Logits and the gradient of a loss at them, both (B, T, V) in float64, zero where the model was not run.
+
+    Raises:
+        Skipped: the loss is not made of these logits, or not of so many.
+    """
+    try:
+        (gradient,) = torch.autograd.grad(loss, logits)
+    except RuntimeError:  # no path leads there, or its graph was freed
+        raise Skipped("its loss is not made from the logits that it returns") from None
+    arranged, slope = (arrange(t.detach().cpu().double(), *labels[:, frame].shape) for t in (logits, gradient))
+    if arranged is None or slope is None:
+        raise Skipped("its logits change their shape when it is given targets")
+    whole = torch.zeros(2, *labels.shape, slope.shape[-1], dtype=torch.double)
+    whole[:, :, frame] = torch.stack((arranged, slope))
+    return whole[0], whole[1]
 
 
 def loss_in(value: object) -> Tensor | None:
@@ -122,43 +162,6 @@ def logits_in(subject: Subject, value: object, shape: torch.Size) -> Tensor | No
     return logits if isinstance(logits, Tensor) else None
 
 
-def _is_of(unscored: Unscored, logits: Tensor, shape: torch.Size) -> bool:
-    arranged = arrange(logits.detach().cpu(), *shape)
-    return arranged is not None and are_alike(arranged, unscored.logits)
-
-
 def are_alike(first: Tensor, second: Tensor) -> bool:
     """Whether two tensors hold the same logits, but for rounding."""
     return first.shape == second.shape and change_of(second, first) <= ALIKE
-
-
-def xrayed(loss: Tensor, logits: Tensor, labels: Tensor, *, extra: bool = False) -> tuple[Xray, Tensor]:
-    """What a loss asks for, and of which logits (B, T, V).
-
-    Args:
-        extra: the last position was added to the row, and does not count.
-
-    Raises:
-        Skipped: the loss is not made of these logits.
-    """
-    arranged, slope = with_slope(loss, logits, labels.shape)
-    if extra:
-        slope[:, -1] = 0
-    arranged, slope = undone(arranged, slope)
-    return read(slope, arranged, labels, float(loss.detach())), arranged
-
-
-def with_slope(loss: Tensor, logits: Tensor, shape: torch.Size) -> tuple[Tensor, Tensor]:
-    """Logits and the gradient of a loss at them, both (B, T, V) in float64, for tokens of shape (B, T).
-
-    Raises:
-        Skipped: the loss is not made of these logits, or not of so many.
-    """
-    try:
-        (gradient,) = torch.autograd.grad(loss, logits)
-    except RuntimeError:  # no path leads there, or its graph was freed
-        raise Skipped("its loss is not made from the logits that it returns") from None
-    arranged, slope = (arrange(t.detach().cpu().double(), *shape) for t in (logits, gradient))
-    if arranged is None or slope is None:
-        raise Skipped("its logits change their shape when it is given targets")
-    return arranged, slope
