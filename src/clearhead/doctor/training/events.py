@@ -83,14 +83,13 @@ class Clip:
     where: Where
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scaled:
     """`GradScaler.scale`, `unscale_`, `step` or `update`, by its name."""
 
     method: str
     scale: float
     where: Where
-    stepped: bool = True  # of `step`: whether it called the optimizer's
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,7 @@ class Scheduled:
     where: Where
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Created:
     """A new optimizer."""
 

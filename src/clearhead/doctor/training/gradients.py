@@ -1,11 +1,12 @@
 """What computes, clips and scales gradients."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
 
 from clearhead.doctor.training.event_log import EventLog, quietly
 from clearhead.doctor.training.events import Backward, Clip, Forward, Scaled, called
@@ -22,16 +23,15 @@ class Gradients:
         self.event_log = event_log
         self.forwards = forwards
         self.kept = 0  # X-rays with their logits
-        self.scale = 1.0  # of the next backward's loss
+        self.scale_now = 1.0  # of the next backward's loss
 
-    @contextmanager
-    def backward(self, losses: object) -> Iterator[None]:
-        """Around a backward."""
+    def backward(self, old: Callable[..., object], losses: object, *args: object, **kwargs: object) -> object:
+        """`torch.autograd.backward`."""
         outside = self.forwards.in_backward
         event = None if outside else self._begin(losses)
         self.forwards.in_backward = True
         try:
-            yield
+            return old(losses, *args, **kwargs)
         finally:
             self.forwards.in_backward = outside
             if event is not None:
@@ -42,10 +42,10 @@ class Gradients:
         if self.event_log.is_full:
             return None
         tensors = [losses] if isinstance(losses, Tensor) else [loss for loss in losses if isinstance(loss, Tensor)]
-        value = sum(float(loss.detach().double().sum()) for loss in tensors) / self.scale
+        value = sum(float(loss.detach().double().sum()) for loss in tensors) / self.scale_now
         has_graph = any(loss.requires_grad for loss in tensors)
         pending, self.forwards.pending = self.forwards.pending, []
-        event = Backward(value, has_graph, self.scale, pending, called("backward"), self.event_log.in_step)
+        event = Backward(value, has_graph, self.scale_now, pending, called("backward"), self.event_log.in_step)
         self.event_log.write(event)
         event.cleared = self.event_log.gradients.begin_backward()
         return event
@@ -60,23 +60,35 @@ class Gradients:
                 event.xrays.append(question if self.kept <= KEPT else question.without_logits())
             for output in forward.outputs:
                 output.gradient, output.tensor = None, output.tensor.new_empty(0)
-        self.scale = 1.0
+        self.scale_now = 1.0
         for earlier in self.event_log.timeline:  # only the last batch is kept, to run it again
             if isinstance(earlier, Forward) and earlier not in event.forwards:
                 earlier.args, earlier.kwargs = (), {}
 
-    @quietly
-    def clip(self, parameters: list[Tensor], limit: float, *, by_norm: bool) -> None:
-        """Before gradients are clipped."""
-        held = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        names = frozenset(id(parameter) for parameter in parameters)
-        length = math.sqrt(sum(float(gradient.double().square().sum()) for gradient in held))
-        largest = max((float(gradient.abs().max()) for gradient in held if gradient.numel()), default=0.0)
-        self.event_log.write(Clip(limit, names, len(held), length if by_norm else largest, by_norm, called("clip")))
+    def clip(self, name: str, old: Callable[..., object], parameters: Any, *args: Any, **kwargs: Any) -> object:
+        """A function of torch that clips to a limit, which stands first or has this name."""
+        held = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        limit, *args_left = [kwargs.pop(name)] if name in kwargs else args
+        self._note_clip(held, float(limit), by_norm=name == "max_norm")
+        return old(held, limit, *args_left, **kwargs)
 
     @quietly
-    def scaled(self, method: str, scale: float, *, stepped: bool = True) -> None:
-        """After a call of a gradient scaler."""
+    def _note_clip(self, parameters: list[Tensor], limit: float, *, by_norm: bool) -> None:
+        held = [parameter.grad.flatten() for parameter in parameters if parameter.grad is not None]
+        sizes = torch.tensor([float(gradient.double().norm(2 if by_norm else math.inf)) for gradient in held])
+        size = float(sizes.norm(2 if by_norm else math.inf)) if held else 0.0
+        names = frozenset(id(parameter) for parameter in parameters)
+        self.event_log.write(Clip(limit, names, len(held), size, by_norm, called("clip")))
+
+    def scale(self, old: Callable[..., object], scaler: GradScaler, *args: object, **kwargs: object) -> object:
+        """A method of a gradient scaler."""
+        result = old(scaler, *args, **kwargs)
+        if scaler.is_enabled():
+            self._note_scale(old.__name__, scaler.get_scale())
+        return result
+
+    @quietly
+    def _note_scale(self, method: str, scale: float) -> None:
         if method == "scale":
-            self.scale = scale
-        self.event_log.write(Scaled(method, scale, called("step"), stepped))
+            self.scale_now = scale
+        self.event_log.write(Scaled(method, scale, called("step")))

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.amp.grad_scaler import GradScaler
@@ -13,7 +14,6 @@ from torch.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from clearhead.doctor.training.events import rates_of
 from clearhead.doctor.training.forwards import Forwards
 from clearhead.doctor.training.gradients import Gradients
 from clearhead.doctor.training.stepping import Stepping
@@ -31,32 +31,32 @@ def install(stack: ExitStack, forwards: Forwards, gradients: Gradients, stepping
     ):
         stack.callback(handle.remove)
     replacements: dict[Function, Function] = {
-        torch.autograd.backward: functools.partial(_backward, gradients),
-        clip_grad_norm_: functools.partial(_clip, gradients, "max_norm"),
-        clip_grad_value_: functools.partial(_clip, gradients, "clip_value"),
+        torch.autograd.backward: gradients.backward,
+        clip_grad_norm_: functools.partial(gradients.clip, "max_norm"),
+        clip_grad_value_: functools.partial(gradients.clip, "clip_value"),
     }
     around = {old: _around(old, new) for old, new in replacements.items()}
     _exchange(around)
     stack.callback(_exchange, {new: old for old, new in around.items()})  # also in modules imported in between
     for method in ("scale", "unscale_", "step", "update"):
-        _replace(stack, GradScaler, method, functools.partial(_scale, gradients, stepping, method))
-    _replace(stack, Optimizer, "__init__", functools.partial(_create, stepping))
-    _install_schedulers(stack, stepping)
+        _replace(stack, GradScaler, method, gradients.scale)
+    _replace(stack, Optimizer, "__init__", stepping.create)
+    _replace(stack, LRScheduler, "_initial_step", stepping.schedule)
+    for kind in (LRScheduler, *_below(LRScheduler)):
+        if "step" in vars(kind):
+            _replace(stack, kind, "step", stepping.schedule)
 
 
-def listen_to(stack: ExitStack, optimizer: Any, stepping: Stepping) -> None:
+def listen_to(stack: ExitStack, optimizer: object, stepping: Stepping) -> None:
     """Hear the steps of an optimizer that is not torch's."""
-    own = optimizer.step
 
-    @functools.wraps(own)
-    def step(*args: object, **kwargs: object) -> object:
+    def step(old: Function, *args: object, **kwargs: object) -> object:
         stepping.begin(optimizer, (), {})
-        result = own(*args, **kwargs)
+        result = old(*args, **kwargs)
         stepping.end(optimizer)
         return result
 
-    optimizer.step = step
-    stack.callback(delattr, optimizer, "step")
+    _replace(stack, optimizer, "step", step)
 
 
 def _around(old: Function, new: Function) -> Function:
@@ -69,11 +69,9 @@ def _around(old: Function, new: Function) -> Function:
     return called
 
 
-def _replace(stack: ExitStack, owner: object, name: str, new: Function) -> None:
+def _replace(stack: ExitStack, owner: Any, name: str, new: Function) -> None:
     """A call of `owner.name(...)` becomes one of `new(old, ...)`."""
-    old = vars(owner)[name]
-    setattr(owner, name, _around(old, new))
-    stack.callback(setattr, owner, name, old)
+    stack.enter_context(patch.object(owner, name, _around(getattr(owner, name), new)))
 
 
 def _exchange(new: Mapping[Function, Function]) -> None:
@@ -84,68 +82,6 @@ def _exchange(new: Mapping[Function, Function]) -> None:
         if isinstance(held, dict):
             for name in [name for name, value in held.items() if id(value) in by_id]:
                 held[name] = by_id[id(held[name])]
-
-
-def _backward(gradients: Gradients, old: Function, tensors: object, *args: object, **kwargs: object) -> object:
-    with gradients.backward(tensors):
-        return old(tensors, *args, **kwargs)
-
-
-def _clip(
-    gradients: Gradients, limit_name: str, old: Function, parameters: Any, *args: Any, **kwargs: Any
-) -> object:  # the limit stands first, or has its name
-    held = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-    limit, *args_left = [kwargs.pop(limit_name)] if limit_name in kwargs else args
-    gradients.clip(held, float(limit), by_norm=limit_name == "max_norm")
-    return old(held, limit, *args_left, **kwargs)
-
-
-def _scale(
-    gradients: Gradients,
-    stepping: Stepping,
-    method: str,
-    old: Function,
-    scaler: GradScaler,
-    *args: object,
-    **kwargs: object,
-) -> object:
-    steps = stepping.begun
-    result = old(scaler, *args, **kwargs)
-    if scaler.is_enabled():
-        gradients.scaled(method, scaler.get_scale(), stepped=stepping.begun > steps)
-    return result
-
-
-def _create(stepping: Stepping, old: Function, optimizer: Optimizer, *args: object, **kwargs: object) -> None:
-    old(optimizer, *args, **kwargs)
-    stepping.created(optimizer)
-
-
-def _install_schedulers(stack: ExitStack, stepping: Stepping) -> None:
-    busy: list[object] = []  # schedulers inside `step` or their creation, a wrapper first
-
-    def inside(scheduler: object, old: Function, *args: object, **kwargs: object) -> object:
-        busy.append(scheduler)
-        try:
-            return old(scheduler, *args, **kwargs)
-        finally:
-            busy.pop()
-
-    def step(old: Function, scheduler: object, *args: object, **kwargs: object) -> object:
-        before = rates_of(getattr(scheduler, "optimizer", None))
-        result = inside(scheduler, old, *args, **kwargs)
-        if not busy:
-            stepping.scheduled(scheduler, before)
-        return result
-
-    def initial_step(old: Function, scheduler: object) -> None:
-        stepping.event_log.kept.append(scheduler)
-        inside(scheduler, old)
-
-    for kind in (LRScheduler, *_below(LRScheduler)):
-        if "step" in vars(kind):
-            _replace(stack, kind, "step", step)
-    _replace(stack, LRScheduler, "_initial_step", initial_step)
 
 
 def _below(kind: Any) -> Iterator[Any]:

@@ -40,6 +40,11 @@ class Recording:
         """All events in order."""
         return self.event_log.timeline
 
+    def around(self, event: Event) -> tuple[list[Event], list[Event]]:
+        """Those before an event and those after it, both beginning beside it."""
+        index = self.timeline.index(event)
+        return self.timeline[:index][::-1], self.timeline[index + 1 :]
+
     def events(self, kind: type[Kind]) -> list[Kind]:
         """Those of one kind, in order."""
         return [event for event in self.timeline if isinstance(event, kind)]

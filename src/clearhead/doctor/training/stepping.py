@@ -35,13 +35,12 @@ class Stepping:
         self.step: OptimizerStep | None = None
         self.before: dict[int, Tensor] = {}  # samples of the weights
         self.backwards: dict[int, int] = {}  # optimizer -> how many there were at its last use
-        self.begun = 0  # steps
+        self.schedulers: list[object] = []  # inside `step` or their creation, a wrapper first
 
     @quietly
     def begin(self, optimizer: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """An optimizer steps. Of a closure it is written down when it was called: the arguments returned do so."""
         self.open.append(optimizer)
-        self.begun += 1
         held = parameters_held(optimizer)
         if len(self.open) > 1 or self.event_log.is_full:
             if self.step is not None:
@@ -129,19 +128,35 @@ class Stepping:
         self.event_log.gradients.settle(held)
         self.event_log.write(step)
 
+    def schedule(self, old: Callable[..., object], scheduler: object, *args: object, **kwargs: object) -> object:
+        """A scheduler steps, or is created, which steps it once."""
+        before = rates_of(getattr(scheduler, "optimizer", None))
+        self.event_log.kept.append(scheduler)
+        self.schedulers.append(scheduler)
+        try:
+            result = old(scheduler, *args, **kwargs)
+        finally:
+            self.schedulers.pop()
+        if not self.schedulers and old.__name__ == "step":
+            self._note_schedule(scheduler, before)
+        return result
+
     @quietly
-    def scheduled(self, scheduler: object, before: tuple[float, ...]) -> None:
-        """After a scheduler stepped."""
+    def _note_schedule(self, scheduler: object, before: tuple[float, ...]) -> None:
         optimizer = getattr(scheduler, "optimizer", None)
         fresh = not getattr(optimizer, "_opt_called", False)
         groups, after = groups_of(optimizer), rates_of(optimizer)
-        self.event_log.kept += [scheduler, optimizer]
+        self.event_log.kept.append(optimizer)
         name = type(scheduler).__name__
         self.event_log.write(Scheduled(id(scheduler), name, groups, before, after, fresh, called("step")))
 
+    def create(self, old: Callable[..., object], optimizer: object, *args: object, **kwargs: object) -> None:
+        """A new optimizer."""
+        old(optimizer, *args, **kwargs)
+        self._note_creation(optimizer)
+
     @quietly
-    def created(self, optimizer: object) -> None:
-        """After an optimizer was created."""
+    def _note_creation(self, optimizer: object) -> None:
         self.event_log.kept.append(optimizer)
         held = frozenset(id(parameter) for parameter in parameters_held(optimizer))
         self.event_log.write(Created(id(optimizer), type(optimizer).__name__, held, called("__init__")))

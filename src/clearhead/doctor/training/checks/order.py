@@ -26,9 +26,7 @@ def clipping(recording: Recording) -> list[Finding]:
     if not clips:
         raise Skipped("no gradient is clipped")
     for clip in clips:
-        index = recording.timeline.index(clip)
-        past = [event for event in recording.timeline[:index] if _concerns(event, clip)]
-        coming = [event for event in recording.timeline[index + 1 :] if _concerns(event, clip)]
+        past, coming = ([event for event in events if _concerns(event, clip)] for events in recording.around(clip))
         findings = [*_scaled(clip, past), *_useless(recording, clip, past), *_early(clip, coming)]
         if findings:
             return findings[:1]
@@ -43,19 +41,19 @@ def _concerns(event: Event, clip: Clip) -> bool:
 
 
 def _scaled(clip: Clip, past: Sequence[Event]) -> Iterator[Finding]:
-    for event in reversed(past):
-        if isinstance(event, OptimizerStep) or (isinstance(event, Scaled) and event.method == "unscale_"):
-            return
-        if isinstance(event, Backward):
-            if event.scale > 1:
-                scale = f"{event.scale:g}"
-                witness = f"clipped to {clip.limit:g} while the gradient, of size {clip.size:.3g}, is scaled by {scale}"
-                yield finding("T04", witness, value=clip.size, threshold=clip.limit, where=clip.where)
-            return
+    last = next((event for event in past if _ends_a_scale(event)), None)
+    if isinstance(last, Backward) and last.scale > 1:
+        witness = f"clipped to {clip.limit:g} while the gradient, of size {clip.size:.3g}, is scaled by {last.scale:g}"
+        yield finding("T04", witness, value=clip.size, threshold=clip.limit, where=clip.where)
+
+
+def _ends_a_scale(event: Event) -> bool:
+    is_unscaling = isinstance(event, Scaled) and event.method == "unscale_"
+    return is_unscaling or isinstance(event, (Backward, OptimizerStep))
 
 
 def _useless(recording: Recording, clip: Clip, past: Sequence[Event]) -> Iterator[Finding]:
-    last = next((event for event in reversed(past) if isinstance(event, (Backward, OptimizerStep))), None)
+    last = next((event for event in past if isinstance(event, (Backward, OptimizerStep))), None)
     if last is None:
         witness = f"clipped to {clip.limit:g} before any backward"
         yield finding("T05", witness, value=clip.size, threshold=clip.limit, where=clip.where)
@@ -144,23 +142,20 @@ def _too_often(recording: Recording, events: list[Scheduled]) -> Iterator[Findin
 
 def _before(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
     """Between the backward and the step; or once before everything, so that its first rate is never used."""
-    timeline = recording.timeline
     for event in events:
-        index = next(number for number, known in enumerate(timeline) if known is event)
-        last = next((e for e in reversed(timeline[:index]) if _is_landmark(e)), None)
-        coming = next((e for e in timeline[index + 1 :] if _is_landmark(e)), None)
+        past, coming = recording.around(event)
+        last, following = (next(filter(_is_landmark, side), None) for side in (past, coming))
         rates = f"from {_shown(event.before)} to {_shown(event.after)}"
-        if isinstance(last, Backward) and isinstance(coming, OptimizerStep) and _drives(coming, event):
-            witness = f"{event.name} goes {rates} before step {coming.number} has used the first of them"
+        if isinstance(last, Backward) and isinstance(following, OptimizerStep) and _drives(following, event):
+            witness = f"{event.name} goes {rates} before step {following.number} has used the first of them"
             yield finding("O09", witness, where=event.where)
             return
-        again = next((other for other in events if other is not event), None)
-        if last is None and event.fresh and again is not None and event.before != event.after:
-            second = next(number for number, known in enumerate(timeline) if known is again)
-            if any(isinstance(known, Forward) for known in timeline[index:second]):
-                witness = f"{event.name} goes {rates} before any step was made"
-                yield finding("O09", witness, where=event.where, status="warn")
-                return
+        again = next((index for index, known in enumerate(coming) if known in events), 0)
+        unused = last is None and event.fresh and event.before != event.after
+        if unused and any(isinstance(known, Forward) for known in coming[:again]):
+            witness = f"{event.name} goes {rates} before any step was made"
+            yield finding("O09", witness, where=event.where, status="warn")
+            return
 
 
 def _is_landmark(event: Event) -> bool:
