@@ -10,6 +10,11 @@ def counted(number: float, noun: str) -> str:
     return f"{digits} {noun}" if number == 1 else f"{digits} {noun}s"
 
 
+def listed(names: list[str], shown: int = 3) -> str:
+    """The first of them, and how many more there are: 'a, b, c and 2 more'."""
+    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
+
+
 def with_article(noun: str) -> str:
     """A noun behind 'a', or behind 'an' where it begins with a vowel."""
     return f"an {noun}" if noun[:1].lower() in VOWELS else f"a {noun}"

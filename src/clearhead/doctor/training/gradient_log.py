@@ -47,7 +47,6 @@ class Use:
     with_gradient: list[nn.Parameter] = field(default_factory=list)
     wiped: list[nn.Parameter] = field(default_factory=list)  # a backward filled it, and now it is empty
     again: list[nn.Parameter] = field(default_factory=list)  # a step used this very gradient, and no backward followed
-    stale: list[nn.Parameter] = field(default_factory=list)  # a step used it, and a backward passed it by
     mixed: list[Mixture] = field(default_factory=list)
     not_finite: list[nn.Parameter] = field(default_factory=list)
     length: float = 0.0  # of the whole gradient
@@ -122,8 +121,8 @@ class GradientLog:
                 before, after = before + norm(account.latest) ** 2, after + norm(sample(gradient)) ** 2
             if account.mixture is not None:
                 usage.mixed.append(account.mixture)
-            elif not account.touched and account.used is not None and is_same(sample(gradient), account.used):
-                (usage.again if account.used_at == self.backwards else usage.stale).append(parameter)
+            elif account.used_at == self.backwards and not account.touched and is_same(sample(gradient), account.used):
+                usage.again.append(parameter)
         usage.length = square**0.5
         usage.scaled = (after / before) ** 0.5 if before else 1.0
         return usage

@@ -21,6 +21,7 @@ from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.spec import Spec
 from clearhead.doctor.state_guard import restored, without_zeros
 from clearhead.errors import DataError
+from clearhead.wording import listed
 
 Forward = Callable[[Tensor], Tensor]  # ids (B, T) -> logits (B, T, V)
 Results = Iterator[Finding | str]  # faults, and sentences about what holds
@@ -184,7 +185,7 @@ def _check_optimizer(model: nn.Module, moved: Iterable[Tensor]) -> Results:
         ("O01", "in no group of the optimizer"): [n for n, p in named.items() if p.requires_grad and not times[id(p)]],
         ("O04", "more than once in the optimizer"): [name for name, p in named.items() if times[id(p)] > 1],
     }
-    yield from (finding(id, f"{_list(names)}: {what}") for (id, what), names in faults.items() if names)
+    yield from (finding(id, f"{listed(names)}: {what}") for (id, what), names in faults.items() if names)
     strangers = sum(1 for key in times if key not in inside)
     if strangers:
         yield finding("O02", f"{strangers} tensors in the optimizer are not the model's")
@@ -232,7 +233,3 @@ def _check_masked_targets(inputs: Tensor, targets: Tensor) -> Results:
     else:
         witness = f"{given_away:.0%} of the targets are in the inputs, at their own position"
         yield finding("D16", witness, value=given_away, threshold=GIVEN_AWAY)
-
-
-def _list(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -16,8 +16,8 @@ from clearhead.doctor.training.event_log import EventLog
 from clearhead.doctor.training.events import Backward, Event, Forward, OptimizerStep, groups_of, parameters_held
 from clearhead.doctor.training.gradient_log import GradientAccount
 from clearhead.doctor.training.logits import LogitsXray
+from clearhead.wording import listed
 
-NAMED = 3  # parameters that a sentence names
 Kind = TypeVar("Kind", bound=Event)
 
 
@@ -166,8 +166,7 @@ class Recording:
 
     def listed(self, parameters: Iterable[Tensor]) -> str:
         """Some of their names."""
-        names = [self.name(parameter) for parameter in parameters]
-        return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+        return listed([self.name(parameter) for parameter in parameters])
 
     def where(self, parameter: Tensor) -> Where:
         """The module that owns a parameter."""

@@ -10,7 +10,8 @@ from torch.utils._pytree import tree_map
 
 from clearhead.doctor.calling.outputs import follow, tensors
 from clearhead.doctor.checks.parts.effects import NUDGE, OTHER
-from clearhead.doctor.state_guard import restored
+from clearhead.doctor.probes.tensors import relative_change
+from clearhead.doctor.state_guard import kept, restored
 from clearhead.doctor.training.events import Embedded, Forward
 from clearhead.doctor.training.recording import Recording
 
@@ -44,14 +45,10 @@ def run(forward: Forward, *, training: bool, seed: int = 0) -> list[Tensor]:
 
 def difference(first: list[Tensor], second: list[Tensor]) -> float:
     """The largest, relative to the largest number; infinite if they cannot be compared."""
-    worst = 0.0
-    for left, right in zip(first, second, strict=False):
-        if left.shape != right.shape:
-            return float("inf")
-        if left.numel():
-            scale = float(left.double().abs().max()) or 1.0
-            worst = max(worst, float((left.double() - right.double()).abs().max()) / scale)
-    return worst
+    pairs = [(left.double(), right.double()) for left, right in zip(first, second, strict=False) if left.numel()]
+    if any(left.shape != right.shape for left, right in pairs):
+        return float("inf")
+    return max((relative_change(left, right) for left, right in pairs), default=0.0)
 
 
 @contextmanager
@@ -62,11 +59,8 @@ def other_tokens(embedded: Embedded, ids: Tensor) -> Iterator[None]:
         same = args and isinstance(args[0], Tensor) and torch.equal(args[0], embedded.ids)
         return (ids.to(args[0]), *args[1:]) if same else None
 
-    handle = embedded.module.register_forward_pre_hook(swap)
-    try:
+    with embedded.module.register_forward_pre_hook(swap):
         yield
-    finally:
-        handle.remove()
 
 
 def has_effect(forward: Forward, parameter: nn.Parameter, *, training: bool) -> bool:
@@ -80,15 +74,11 @@ def is_threshold(forward: Forward, parameter: nn.Parameter, *, training: bool) -
 
 
 def _effect(forward: Forward, parameter: nn.Parameter, training: bool, size: float) -> float:
-    kept = parameter.detach().clone()
     before = run(forward, training=training)
-    try:
-        noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    with kept([parameter]):
         parameter.add_(size * noise.to(parameter))
-        after = run(forward, training=training)
-    finally:
-        parameter.copy_(kept)
-    return difference(before, after)
+        return difference(before, run(forward, training=training))
 
 
 def has_gradient(forward: Forward, parameter: nn.Parameter, *, training: bool) -> bool:

@@ -36,11 +36,10 @@ def _missing(recording: Recording) -> Iterator[Finding]:
         if account is not None and account.reached and account.parameter.requires_grad
         if not recording.is_held(account.parameter) and is_same(account.first, sample(account.parameter))
     ]
-    strangers = _strangers(recording)
     if missing:
         witness = f"backward gives {recording.listed(missing)} a gradient, no optimizer holds them, and they stay"
         shapes = {parameter.shape for parameter in missing}
-        replaced = [parameter for parameter in strangers if parameter.shape in shapes]
+        replaced = [parameter for parameter in _strangers(recording) if parameter.shape in shapes]
         if replaced:
             witness += (
                 f"; the optimizer holds {len(replaced)} tensors of their shapes that nothing uses and no gradient "
@@ -48,13 +47,6 @@ def _missing(recording: Recording) -> Iterator[Finding]:
             )
         causes = (("O02", 0.8), ("O01", 0.2)) if replaced else (("O01", 0.8), ("O02", 0.2))
         yield finding(causes, witness, value=len(replaced or missing), where=recording.where(missing[0]))
-    elif strangers:
-        step = next(s for s in recording.steps if any(strangers[0] is parameter for parameter in s.parameters))
-        witness = (
-            f"{step.name} holds {len(strangers)} tensors, such as {recording.name(strangers[0])}, that belong to "
-            "nothing that ran, and no gradient reaches them"
-        )
-        yield finding("O02", witness, value=len(strangers), where=step.where, status="warn")
 
 
 def _left_out(recording: Recording) -> Iterator[Finding]:

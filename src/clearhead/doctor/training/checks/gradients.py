@@ -72,10 +72,6 @@ def _misused(recording: Recording, step: OptimizerStep, use: Use) -> list[Findin
             f"of {mixture.total:.3g}"
         )
         return [finding("T01", witness, value=mixture.total, threshold=mixture.own, where=step.where)]
-    if use.stale:
-        names = recording.listed(use.stale)
-        witness = f"step {step.number} uses the gradient of {names} that an earlier step used, to the last bit"
-        return [finding("T01", witness, where=step.where)]
     if use.again:
         names = recording.listed(use.again)
         by = " a second time" if len(recording.by_optimizer[step.optimizer]) > 1 else ", as another optimizer did"

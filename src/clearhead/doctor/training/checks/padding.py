@@ -6,6 +6,7 @@ import torch
 
 from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import finding
+from clearhead.doctor.probes.tensors import first_true
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.logits import LogitsXray
 from clearhead.doctor.training.recording import Recording
@@ -16,19 +17,17 @@ TAIL = 3  # equal targets at the end of a row that look like padding
 def padding(recording: Recording, xrays: list[LogitsXray]) -> Iterator[Finding]:
     """Positions that read padding and whose target is padding; and ends of texts that are no target."""
     for xray in xrays:
-        pad = _pad_id(recording, xray)
-        if pad is None:
-            yield from _looks_padded(xray)
-            return
-        scored = (xray.ids == pad) & (xray.targets == pad)
-        if bool(scored.any()):
-            number = int(scored.sum())
-            row, position = (int(part) for part in scored.nonzero()[0])
+        known, guessed = _pad_id(recording, xray), _of_runs(xray)
+        pad = guessed if known is None else known
+        scored = (xray.ids == pad) & (xray.targets == pad) if pad is not None else torch.zeros_like(xray.ids).bool()
+        if scored.any():
+            number, (row, position) = int(scored.sum()), first_true(scored)
+            doubt = "" if known is not None else ", which ends rows in runs of different lengths"
             witness = (
-                f"position {position} of row {row} reads padding (token {pad}) and its target is padding, as in "
+                f"position {position} of row {row} reads padding (token {pad}{doubt}) and its target is padding, as in "
                 f"{number} of the {xray.count} scored positions"
             )
-            yield finding("D05", witness, value=number, threshold=0)
+            yield finding("D05", witness, value=number, threshold=0, status="fail" if known is not None else "warn")
             return
     yield from _end_is_unscored(recording, xrays)
 
@@ -59,18 +58,13 @@ def _masked(xray: LogitsXray) -> int | None:
     return None
 
 
-def _looks_padded(xray: LogitsXray) -> Iterator[Finding]:
-    """Rows that end in runs of one token, of several lengths, all of it scored."""
+def _of_runs(xray: LogitsXray) -> int | None:
+    """The token that all rows of targets end with, in runs of several lengths."""
     last = xray.targets[:, -1]
     if len(last) < 3 or bool((last < 0).any()) or len(torch.unique(last)) != 1:
-        return
+        return None
     runs = [int((row.flip(0) != last[0]).int().argmax()) for row in xray.targets]
-    if len(set(runs)) > 1 and 2 * sum(run >= TAIL for run in runs) >= len(runs):
-        witness = (
-            f"rows end in up to {max(runs)} tokens {int(last[0])}, of different numbers, and all of them are scored: "
-            "they look like padding"
-        )
-        yield finding("D05", witness, value=max(runs), threshold=TAIL, status="warn")
+    return int(last[0]) if len(set(runs)) > 1 and 2 * sum(run >= TAIL for run in runs) >= len(runs) else None
 
 
 def _end_is_unscored(recording: Recording, xrays: list[LogitsXray]) -> Iterator[Finding]:
