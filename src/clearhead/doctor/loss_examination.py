@@ -80,9 +80,9 @@ def examine_loss(loss: Loss, name: str) -> LossReport:
         padded = xray(lambda x, y: _number(loss(x, y)), logits, short)
     padding, of_short = "no mark for it was found", []
     if not attempted.failed:
-        padding, of_short = f"marked by {mark}", judge(padded, short, logits, pad_id=mark, shifts=shifts, ends=ends)
+        padding, of_short = f"marked by {mark}", judge(padded, logits, pad_id=mark, shifts=shifts, ends=ends)
     pad = _spared(loss, reading, ids) if pad is None else pad
-    whole = judge(reading, ids, logits, pad_id=pad, shifts=shifts, ends=ends)
+    whole = judge(reading, logits, pad_id=pad, shifts=shifts, ends=ends)
     known = {finding.id for finding in whole}
     return LossReport(name, reading, (*whole, *(fault for fault in of_short if fault.id not in known)), padding)
 

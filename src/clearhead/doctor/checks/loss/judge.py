@@ -1,5 +1,6 @@
 """What a loss asks for, compared with what it should ask for: the loss of a function, a model or a training."""
 
+from collections.abc import Iterable
 from functools import partial
 
 import torch
@@ -15,21 +16,21 @@ EVEN = 1e-3  # relative difference of weights that are meant to be equal
 
 
 def judge(
-    reading: Xray, ids: Tensor, logits: Tensor, *, pad_id: int | None, shifts: bool | None = None, ends: bool = False
+    reading: Xray, logits: Tensor, *, pad_id: int | None, shifts: bool | None = None, ends: bool = False
 ) -> list[Finding]:
     """The faults that an X-ray shows.
 
     Args:
-        reading: the X-ray, with targets looked up among `ids`.
-        pad_id: the token that stands for padding in `ids`.
+        reading: the X-ray, with targets looked up among its ids.
+        pad_id: the token that stands for padding there.
         shifts: whether the loss itself must shift by one; None if either will do.
         ends: whether padding is also the token that ends a text, so that its first occurrence must be learned.
     """
     if reading.residual > STRAIGHT and pad_id is not None and pad_id >= 0:
-        spared = read(reading.gradient.double(), logits.double(), ids, reading.value, unasked=pad_id)
+        spared = read(reading.gradient.double(), logits.double(), reading.ids, reading.value, unasked=pad_id)
         reading = spared if spared.residual <= STRAIGHT else reading
     if reading.residual > STRAIGHT:
-        return arithmetic(reading, ids, logits, pad_id) or [_other_form(reading)]
+        return arithmetic(reading, logits, pad_id) or [_other_form(reading)]
     if not reading.gradient.any():
         return [finding("I06", "its gradient does not reach the logits: nothing can learn from it", value=0.0)]
     findings = []
@@ -44,16 +45,16 @@ def judge(
         findings.append(finding("D03", "the last position of row 0 asks for a token of row 1"))
     if findings:
         return findings
-    if reading.offset is None and are_turned(reading, ids):
+    if reading.offset is None and are_turned(reading):
         witness = "targets are where they would be if batch and time were exchanged in logits or targets"
         return [finding((("D12", 0.8), ("L07", 0.2)), witness)]
-    return arithmetic(reading, ids, logits, pad_id) or _weights(reading, ids, pad_id, ends)
+    return arithmetic(reading, logits, pad_id) or _weights(reading, pad_id, ends)
 
 
-def arithmetic(reading: Xray, ids: Tensor, logits: Tensor, pad_id: int | None = None) -> list[Finding]:
+def arithmetic(reading: Xray, logits: Tensor, pad_id: int | None = None) -> list[Finding]:
     """A wrong softmax, logarithm or order of axes in a cross-entropy, known by its gradient."""
     fault = partial(finding, value=reading.residual, threshold=STRAIGHT)
-    slip = slip_in(reading, ids, logits, pad_id)
+    slip = slip_in(reading, logits, pad_id)
     if slip is not None:
         return [fault(slip.id, slip.witness)]
     if reading.residual > STRAIGHT and rewards_normaliser(reading.gradient.double(), logits.double()):
@@ -91,10 +92,10 @@ def _other_form(reading: Xray) -> Finding:
     return finding(causes, witness, value=reading.residual, threshold=STRAIGHT, status="warn")
 
 
-def _weights(reading: Xray, ids: Tensor, pad_id: int | None, ends: bool) -> list[Finding]:
+def _weights(reading: Xray, pad_id: int | None, ends: bool) -> list[Finding]:
     """Padding has weight 0, and all real tokens have the same weight."""
-    targets = ahead(ids, reading.offset or 0)  # what each position is to predict
-    padded = targets == pad_id if pad_id is not None else torch.zeros_like(ids, dtype=torch.bool)
+    targets = ahead(reading.ids, reading.offset or 0)  # what each position is to predict
+    padded = targets == pad_id if pad_id is not None else torch.zeros_like(targets, dtype=torch.bool)
     if ends:
         end = padded & ~F.pad(padded[:, :-1], (1, 0))  # the first of a row
         if end.any() and not reading.scored[end].any():
@@ -152,16 +153,21 @@ def _sums(reading: Xray, counted: Tensor, has_padding: bool) -> list[Finding]:
     total, count = float(weights.sum()), len(weights)
     if float(weights.max() - weights.min()) > EVEN * float(weights.abs().max()):
         return []
-    fault = partial(finding, value=total, threshold=1)
-    if abs(total - count) < EVEN * count and count > 1:
-        return [fault("L10", f"the weights of {count} tokens sum to {total:.1f}, not 1", status="warn")]
     share = 1 - float(reading.smoothing[counted].mean())
     if total > 1 + EVEN and share < 1 - EVEN and abs(total * share - 1) < EVEN:
         witness = f"the smoothed mass is added to the target's full weight: weights sum to {total:.4f}"
-        return [fault((("L06", 0.9), ("L01", 0.1)), witness, status="warn")]
-    divisor = count / total
-    of_places = count + 0.5 < divisor < counted.numel() + 0.5 and abs(divisor - round(divisor)) < EVEN * divisor
-    if has_padding and of_places:
-        witness = f"the weights of {count} real tokens sum to {total:.4f}, not 1: each is 1 / {round(divisor)}"
+        return [finding((("L06", 0.9), ("L01", 0.1)), witness, value=total, threshold=1, status="warn")]
+    return of_total(total, count, range(count + 1, counted.numel() + 1) if has_padding else ())
+
+
+def of_total(total: float, count: int, divisors: Iterable[int]) -> list[Finding]:
+    """What the weights of so many tokens sum to. `divisors`: numbers of positions that it is wrong to divide by."""
+    fault = partial(finding, value=total, threshold=1)
+    if abs(total - count) < EVEN * count and count > 1:
+        witness = f"the weights of {count} tokens sum to {total:.1f}, not 1: each counts as a whole batch should"
+        return [fault("L10", witness, status="warn")]
+    divisor = next((number for number in divisors if abs(total * number - count) < EVEN * count < number - count), None)
+    if divisor is not None:
+        witness = f"the weights of {count} tokens sum to {total:.4f}, not 1: each is 1 / {divisor}"
         return [fault("L01", witness)]
     return []

@@ -33,7 +33,7 @@ class Asked:
     def judged(self, subject: Subject, *, mark: int | None, shifts: bool | None = None) -> list[Finding]:
         """Its faults, see `judge`. `mark`: the label where there is nothing to learn."""
         ends = mark is not None and mark in end_ids(subject)
-        return judge(self.reading, self.reading.ids, self.logits, pad_id=mark, shifts=shifts, ends=ends)
+        return judge(self.reading, self.logits, pad_id=mark, shifts=shifts, ends=ends)
 
 
 def quieter(subject: Subject) -> nn.Module:

@@ -49,10 +49,10 @@ SLIPS = (
 )
 
 
-def slip_in(reading: Xray, ids: Tensor, logits: Tensor, pad_id: int | None) -> Slip | None:
+def slip_in(reading: Xray, logits: Tensor, pad_id: int | None) -> Slip | None:
     """The mistake that explains a gradient, and ten times better than a cross-entropy of the same targets does."""
     close = STRAIGHT if reading.residual <= STRAIGHT else UNLIKE
-    for targets in _targets(reading, ids, pad_id):
+    for targets in _targets(reading, pad_id):
         plain = _left_over(lambda x: x.log_softmax(-1), reading.gradient, logits, targets)
         for slip in SLIPS if plain > EXACT else ():
             if _left_over(slip.log_p, reading.gradient, logits, targets) < min(close, 0.1 * plain):
@@ -60,14 +60,14 @@ def slip_in(reading: Xray, ids: Tensor, logits: Tensor, pad_id: int | None) -> S
     return None
 
 
-def _targets(reading: Xray, ids: Tensor, pad_id: int | None) -> Iterator[Tensor]:
+def _targets(reading: Xray, pad_id: int | None) -> Iterator[Tensor]:
     """What the first positions may be asked for (B, L), -1 for nothing: as the X-ray has it, or else shifted ids."""
     yield reading.targets
     if reading.residual > STRAIGHT:
-        B, T, V = reading.gradient.shape
+        _, T, V = reading.gradient.shape
         silent = ~reading.gradient.any(-1)  # (B, T)
         for offset, ignored in product((1, 0, 2), {pad_id, None}):
-            known = ids[:B, offset:]
+            known = reading.ids[:, offset:]
             yield known.masked_fill((known == ignored) | (known >= V) | silent[:, : T - offset], -1)
 
 
@@ -91,11 +91,11 @@ def _left_over(log_p: Callable[[Tensor], Tensor], gradient: Tensor, logits: Tens
     return float(rest.norm() / first.norm()) if first.any() else 1.0
 
 
-def are_turned(reading: Xray, ids: Tensor) -> bool:
+def are_turned(reading: Xray) -> bool:
     """Whether targets were flattened time first and logits batch first, or the other way round."""
-    B, T = ids.shape
+    B, T = reading.ids.shape
     for length in (T, T - 1):  # as they are, or the next ones
-        kept = ids[:, T - length :]
+        kept = reading.ids[:, T - length :]
         for other in (kept.t().reshape(B, length), kept.reshape(length, B).t()):
             targets = reading.targets[:, :length]
             if bool((targets == other)[targets >= 0].all()) and bool((reading.targets[:, length:] < 0).all()):

@@ -50,7 +50,7 @@ def _arithmetic(xray: LogitsXray) -> list[Finding]:
     if is_probability(logits):
         witness = "the model returns probabilities, which sum to 1, and the loss takes the softmax of them"
         return [finding("L03", witness, value=float(logits.max()), threshold=1.0)]
-    return arithmetic(xray.xray, xray.ids, logits)
+    return arithmetic(xray.xray, logits)
 
 
 def _offsets(recording: Recording, xrays: list[LogitsXray]) -> Iterator[Finding]:

@@ -1,9 +1,11 @@
 """What the weights of all tokens that one step learns from add up to."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.loss.judge import of_total
 from clearhead.doctor.probes.loss import STRAIGHT
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.checks.base import training_check
@@ -36,7 +38,10 @@ def totals(recording: Recording) -> list[Finding]:
     for parts, step in steps:
         if any(xray.total is None or xray.xray.residual > STRAIGHT or not xray.count for _, xray in parts):
             raise Skipped("the weights of the tokens could not be read")
-        findings = list(_of_one(*parts[0])) if len(parts) == 1 else list(_of_several(parts, step))
+        backward, xray = parts[0]
+        positions = (xray.ids.numel(), xray.ids.numel() - len(xray.ids))  # all, or all but the last of each row
+        alone = of_total(xray.total or 0.0, xray.count, positions) if len(parts) == 1 else []
+        findings = [*_of_several(parts, step)] or [replace(fault, where=backward.where) for fault in alone]
         if findings:
             return findings
     return []
@@ -71,26 +76,8 @@ def _parts(recording: Recording) -> Iterator[tuple[list[Part], OptimizerStep]]:
             yield parts, step
 
 
-def _of_one(backward: Backward, xray: LogitsXray) -> Iterator[Finding]:
-    total, count = xray.total or 0.0, xray.count
-    rows, columns = xray.ids.shape
-    if _is(total, 1.0) or count < 2:
-        return
-    if _is(total, count):
-        witness = f"the weights of {count} tokens sum to {total:.1f}: each counts as much as a whole batch should"
-        yield finding("L10", witness, value=total, threshold=1, where=backward.where, status="warn")
-        return
-    for positions in (rows * columns, rows * (columns - 1)):
-        if count < positions and _is(total, count / positions):
-            witness = (
-                f"{count} tokens are scored, and the loss is divided by {positions}: the weights sum to {total:.4f}"
-            )
-            yield finding("L01", witness, value=total, threshold=1, where=backward.where)
-            return
-
-
 def _of_several(parts: list[Part], step: OptimizerStep) -> Iterator[Finding]:
-    if any(_is(use.scaled * len(parts), 1.0) for use in step.uses):
+    if len(parts) < 2 or any(_is(use.scaled * len(parts), 1.0) for use in step.uses):
         return  # the sum of the gradients was divided by hand
     sums = [xray.total or 0.0 for _, xray in parts]
     where = parts[0][0].where
