@@ -72,15 +72,11 @@ def _strangers(recording: Recording) -> list[nn.Parameter]:
 
 def _recreated(recording: Recording) -> Iterator[Finding]:
     """An optimizer that replaces one that has stepped starts without its moments."""
-    before: list[OptimizerStep] = []
-    for event in recording.timeline:
-        if isinstance(event, OptimizerStep):
-            before.append(event)
-        if not isinstance(event, Created) or event.optimizer not in recording.by_optimizer:
-            continue
-        for step in before:
-            same = {id(parameter) for parameter in step.parameters} == event.parameters and step.name == event.name
-            if same and step.has_state:
+    for event in recording.events(Created):
+        for step in recording.around(event)[0] if event.optimizer in recording.by_optimizer else ():
+            if not isinstance(step, OptimizerStep) or not step.has_state or step.name != event.name:
+                continue
+            if {id(parameter) for parameter in step.parameters} == event.parameters:
                 witness = (
                     f"a new {event.name} takes over all {len(event.parameters)} parameters after step {step.number}, "
                     "and the state of the one before is lost"
@@ -90,16 +86,16 @@ def _recreated(recording: Recording) -> Iterator[Finding]:
 
 
 def _frozen(recording: Recording) -> Iterator[Finding]:
-    moved = {
-        id(parameter): parameter
+    learns_not = [
+        parameter
         for step in recording.steps
         for parameter in step.parameters
-        if (move := step.moves.get(id(parameter))) is not None and not move.learns and move.change > 0
-    }
-    if moved:
-        first = next(iter(moved.values()))
-        witness = f"requires_grad of {recording.listed(moved.values())} is False, and the step moves them"
-        yield finding("O17", witness, value=len(moved), where=recording.where(first))
+        if id(parameter) in step.moves and not step.moves[id(parameter)].learns and step.moves[id(parameter)].change
+    ]
+    frozen = list(dict.fromkeys(learns_not))
+    if frozen:
+        witness = f"requires_grad of {recording.listed(frozen)} is False, and the step moves them"
+        yield finding("O17", witness, value=len(frozen), where=recording.where(frozen[0]))
 
 
 def _twice(recording: Recording) -> Iterator[Finding]:
