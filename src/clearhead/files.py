@@ -1,4 +1,4 @@
-"""Files and folders that are there whole or not at all, whatever is pulled: the process or the plug. JSON, judged."""
+"""Atomic, crash-safe writing of files and folders; size-limited reading of JSON."""
 
 import hashlib
 import json

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 else:
     ModelMetaclass = type(BaseModel)  # pydantic exports no name for it
 
-# One source of options: a preset, a file, the flags; later layers win. `Any`, as `object` has no keys: a value may be a
-# table, and whoever looks into one knows from the name which are.
+# One source of options: a preset, a file, the flags; later layers win. `Any`, because a value may
+# be a nested table.
 Settings = dict[str, Any]
 
 LARGEST = 2**63 - 1  # whole number; what counts tensors and files holds none that is larger

@@ -1,4 +1,4 @@
-"""What a person probably meant. No suggestion is better than a wrong one."""
+"""What a person probably meant. Better no suggestion than a wrong one."""
 
 import difflib
 import re

@@ -47,7 +47,7 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "empty.txt": (b"", "is empty; give a text of at least 200 characters"),
     "blank.txt": (b" \n" * 200, "is empty"),
     "short.txt": (b"a" * 199, "has 199 characters; at least 200 are needed"),
-    "one.txt": (b"a" * 400, "one character again and again"),
+    "one.txt": (b"a" * 400, "a single repeated character"),
     "binary.txt": (bytes(range(256)) * 4, "is a binary file"),
     "utf16.txt": (b"\xff\xfe" + ("hello " * 100).encode("utf-16-le"), "is UTF-16; save it as UTF-8"),
     "latin1.txt": (b"hello world " * 30 + b"\xe9 and more", "byte 0xe9 at offset 360"),

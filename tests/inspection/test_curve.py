@@ -144,7 +144,7 @@ def test_the_verdict_measures_from_the_floor_or_from_no_model() -> None:
         Curve(((0, 2.0), (1, 1.0)), floor=math.log(2), bytes_per_token=4.0)
     )
     lucky = verdict(Curve(validation=((0, 0.64),), floor=0.65), 65)
-    assert lucky.startswith("As low as is possible, and 0.010 nats per token of luck")
+    assert lucky.startswith("0.010 nats per token below the corpus's entropy")
     unknown = verdict(Curve(validation=((0, 4.2), (10, 1.5))), 65)
     assert f"ln 65 = {math.log(65):.3f}" in unknown
     assert "1.500" in unknown

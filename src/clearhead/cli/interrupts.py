@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM from the first moment of the process to its last: exit code 130, one sentence, no traceback.
 
-Three things can be torn by a KeyboardInterrupt that is raised wherever the program happens to be. While a module is
+A KeyboardInterrupt at an arbitrary point is unsafe in three places. While a module is
 imported, libraries written in C swallow it or print a traceback of their own. In a destructor or a callback Python
 prints it and goes on. While the end of the command is told, nobody expects it. So: while there is nothing to lose the
 process ends at once; later an import is waited for; what a destructor swallowed is raised again; at the end signals

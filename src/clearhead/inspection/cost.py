@@ -166,7 +166,7 @@ COSTS: dict[str, Callable[[ModelConfig], Costs]] = {
 def _with_tables(stacks: Costs, model: ModelConfig, *, source: bool = False) -> Costs:
     """The stacks' costs and those of what lies around them: embeddings, learned positions, the head.
 
-    The head is a matrix that every token is multiplied with, though it be tied; an embedding is only looked up.
+    The head is a matrix that every token is multiplied with, even if tied; an embedding is only looked up.
     """
     D, V = model.d_model, model.vocab_size
     learned = {"learned": model.block_size * D, "relative": model.relative_buckets * model.n_heads}

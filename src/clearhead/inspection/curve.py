@@ -158,7 +158,9 @@ def verdict(curve: Curve, vocab_size: int) -> str:
         gap = best - curve.floor
         how_far = f"{gap:.3f} nats per token above what is possible"
         if gap < 0:  # the held-out text is one sample; by chance it may be easier than the corpus is on average
-            how_far = f"As low as is possible, and {-gap:.3f} nats per token of luck with the held-out text"
+            how_far = (
+                f"{-gap:.3f} nats per token below the corpus's entropy (the held-out sample is easier than average)"
+            )
         entropy = f"the text's own entropy {curve.floor:.3f}{parenthesis(curve.floor)}"
         return f"{how_far}: the best validation loss is {best:.3f}{parenthesis(best)}, {entropy}."
     return (

@@ -1,4 +1,4 @@
-"""report.html: what a run was, how it went and what it writes, on one page that asks nobody for anything."""
+"""report.html: what a run was, how it went and what it writes, on one self-contained page."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ def _rows(curve: Curve) -> list[tuple[float, float | None, float | None]]:
 
 def _measures(measures: tuple[Measurement, ...]) -> str:
     drawn = "".join(map(_measure, measures))
-    return drawn and f"<h2>How it went</h2>{drawn}"
+    return drawn and f"<h2>Training metrics</h2>{drawn}"
 
 
 def _measure(measure: Measurement) -> str:
@@ -129,7 +129,7 @@ def _samples(samples: tuple[Sample, ...]) -> str:
         return ""
     *earlier, newest = thin(tuple(sorted(samples, key=lambda sample: sample.step)), MOST_SAMPLES)
     folded = "".join(map(_sample, earlier))
-    fold = f"<details><summary>What it wrote on the way</summary>{folded}</details>" if earlier else ""
+    fold = f"<details><summary>Earlier samples</summary>{folded}</details>" if earlier else ""
     return f"<h2>What it writes</h2>{_sample(newest)}{fold}"
 
 

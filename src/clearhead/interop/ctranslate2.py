@@ -1,6 +1,6 @@
-"""CTranslate2: a translator as the folder that this engine for finished models reads. Its tokens are our ids, in words.
+"""Write a translator as a CTranslate2 folder; token ids are stored as strings.
 
-So nothing of a tokenizer is written, and no other package is asked.
+So no tokenizer is written, and no other package is needed.
 """
 
 from collections.abc import Iterable, Sequence

@@ -6,7 +6,7 @@ from clearhead.errors import UsageError
 
 
 def require(extra: str, *packages: str) -> None:
-    """For who cannot do without.
+    """Raise unless the packages are installed.
 
     Raises:
         UsageError: a package is missing; names all of them and the extra of ours that brings them.

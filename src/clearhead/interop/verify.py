@@ -1,4 +1,4 @@
-"""Exports as others open them: `transformers` reads a folder, our own loader a file. And our own side of the matter."""
+"""Exports as others open them: `transformers` reads a folder, our own loader a file; and Clearhead's own model."""
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping
@@ -31,7 +31,7 @@ ADVICE = ("eos_token_id", "bad_words_ids", "forced_bos_token_id", "forced_eos_to
 
 
 def require_transformers() -> None:
-    """For who cannot do without.
+    """Raise unless transformers is installed.
 
     Raises:
         UsageError: transformers is not installed.

@@ -31,7 +31,7 @@ TOLERANCE = 0.04  # share of the steps by which a prediction may miss the plan; 
 class Budget:
     """Counts the steps that fit between now and a deadline.
 
-    A pause is the time beside a step that an evaluation takes, with its sample and its checkpoint.
+    A pause is the extra time that an evaluation, its sample and its checkpoint take.
     """
 
     def __init__(

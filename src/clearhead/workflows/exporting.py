@@ -121,7 +121,7 @@ def _open_gguf_with(path: Path, unread: Mapping[str, int]) -> Peer:
 
 
 def _check_nothing(content: _Content) -> None:
-    """What cannot be written is refused by what writes it."""
+    """The writer itself checks."""
 
 
 FORMATS = {

@@ -129,7 +129,7 @@ class Narrator:
             self.screen.block(f"\n{sample}\n", "dim" if event.step < self.steps else "")
 
     def _averaged(self, event: Averaged) -> None:
-        verdict = "it is the run's model" if event.used else "a single one's is lower and stays the run's model"
+        verdict = "it is the run's model" if event.used else "the best single checkpoint is better and is kept"
         averaged = counted(event.checkpoints, "checkpoint")
         self._line(f"the mean of the last {averaged} has validation loss {event.loss:.4f}: {verdict}")
 

@@ -199,7 +199,7 @@ def _from_data(decided: Settings, settings: Settings) -> Settings:
     """What the data decides of the model, but for a vocabulary that the person wants larger."""
     own, requested = int(decided["vocab_size"]), settings.get("model", {}).get("vocab_size")
     if own < 2:
-        raise DataError("the text is one character again and again; there is nothing to learn from it")
+        raise DataError("the text is a single repeated character; there is nothing to learn from it")
     if requested is not None and int(requested) < own:
         raise UsageError(f"model.vocab_size {requested} is too small for the tokenizer's {own} tokens; leave it out")
     return {**decided, "vocab_size": int(requested or own)}
@@ -223,7 +223,7 @@ def _fit_to_steps(config: RunConfig, settings: Settings, steps: int, held_out: i
 
 
 def _beside(eval_every: int, planned: int, steps: int) -> int:
-    """Steps between checkpoints: with evaluations, but no more often than planned, and not where none comes."""
+    """Steps between checkpoints: rounded up to a multiple of `eval_every`, if there is any evaluation."""
     return -(-planned // eval_every) * eval_every if eval_every <= steps else planned
 
 
@@ -274,6 +274,4 @@ def _memory_reason(config: RunConfig) -> tuple[str, ...]:
     if there is None or needed < SHARE_OF_MEMORY * there:
         return ()
     sizes = f"at least {needed / 2**30:,.1f} GB, this machine has {there / 2**30:,.1f}"
-    return (
-        f"memory: training needs {sizes}; raise `train.micro_batches` or lower `train.batch_size` if it ends early",
-    )
+    return (f"memory: training needs {sizes}; raise `train.micro_batches` or lower `train.batch_size` if it is killed",)

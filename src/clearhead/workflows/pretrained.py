@@ -57,7 +57,7 @@ class Origin:
         )
 
     def refuse_contradictions(self, options: Settings, preset: str | None) -> None:
-        """What a person says beside where the model comes from must be so there, but for dropout and a shorter block.
+        """Options must match the source model, except dropout and a smaller block_size.
 
         Raises:
             UsageError: names the first option that is not.
@@ -126,7 +126,7 @@ def origin_from_folder(folder: Path, source: str) -> Origin:
         raise DataError(f"{folder} holds numbers that are not finite, in {interop.in_short(broken)}; fetch it again")
     pad, end = model.config.pad_id, tokenizer.end_of_document
     if pad is not None and pad == end:
-        raise DataError(f"{folder} ends texts with its padding token {pad}, to which nothing attends here")
+        raise DataError(f"{folder} uses token {pad} as both padding and end of text, which Clearhead does not support")
     resolved = str(folder.resolve()) if Path(source).expanduser().exists() else source
     layer = {
         "objective": next(name for name, able in OBJECTIVES.items() if model.config.architecture in able),

@@ -34,7 +34,7 @@ class Interruption:
 
 
 def until(interrupted: Interruption, batch: Batches) -> Batches:
-    """Batches until the event is set: between two steps, when all of the last one was told, is the place to stop."""
+    """Batches until the event is set. It stops between steps, after the last step's events were delivered."""
 
     def next_batch(step: int) -> Sequence[Tensor]:
         if interrupted.is_set():

@@ -30,7 +30,7 @@ def parser() -> Parser:
     """What `clearhead doctor` understands."""
     parser = Parser(
         "doctor",
-        "Prove or refute that a Transformer is right: any PyTorch model, the guilty module named. The target's code is "
+        "Find bugs in any PyTorch Transformer and name the faulty module. The target's code is "
         "imported and called (a script of 'train' is run), in a process of its own but with your rights: your files, "
         "your environment, the network. That is no sandbox: examine only code that you would run yourself. Of "
         "hf:FOLDER, a run and --batch only data are read, and no code in them runs.",
@@ -50,9 +50,9 @@ def parser() -> Parser:
         "what", nargs="?", help="after 'loss' a function, 'train' a script, 'explain' an id, 'compare' a model"
     )
     parser.add_argument(
-        "words", nargs="*", help="after 'compare' the other model, after 'train' and '--' the script's own words"
+        "words", nargs="*", help="after 'compare' the other model, after 'train' and '--' the script's arguments"
     )
-    parser.add_argument("--symptom", metavar="NAME", help="what one sees: what is behind it, and what is not")
+    parser.add_argument("--symptom", metavar="NAME", help="diagnose a symptom ('doctor symptoms' lists them)")
     parser.add_argument("--kind", help="causal, bidirectional or seq2seq (default: auto, read from the model)")
     parser.add_argument(
         "--level", help="quick (default), standard (longer rows of large models), deep (more draws, bfloat16, tasks)"
@@ -61,10 +61,10 @@ def parser() -> Parser:
         "--only",
         action="append",
         metavar="ID",
-        help="only what can find this, and what that rests on; may be given again",
+        help="run only checks that can find this id, and their prerequisites; repeatable",
     )
-    parser.add_argument("--allow", action="append", metavar="ID=REASON", help="no fault here, and why")
-    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="a value of the config of hf:NAME")
+    parser.add_argument("--allow", action="append", metavar="ID=REASON", help="waive this finding, with a reason")
+    parser.add_argument("--set", action="append", metavar="KEY=VALUE", help="override a config value of hf:NAME")
     parser.add_argument(
         "--batch", metavar="FILE.pt", help="a batch of yours, by torch.save: ids, (source, target) or a dict"
     )

@@ -11,7 +11,7 @@ from clearhead.workflows import examine_loss
 def examine(console: Console, args: argparse.Namespace, target: str | None) -> int:
     """X-ray a loss function and print; 4 where it asks for what cannot be meant."""
     if target is None:
-        raise UsageError("whose loss? 'clearhead doctor loss mylosses.py:compute'")
+        raise UsageError("name a loss function: 'clearhead doctor loss mylosses.py:compute'")
     result = examine_loss(target, seed=int(number(args, "seed", 0)), timeout=number(args, "timeout", TIMEOUT))
     for line in result.pop("lines"):
         console.say(line)

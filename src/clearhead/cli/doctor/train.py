@@ -15,7 +15,7 @@ OF_A_MODEL = ("kind", "level", "only", "set")  # options that say nothing about 
 def train(console: Console, args: argparse.Namespace, script: str | None) -> int:
     """Run a training script for two steps, watched, and print; 4 where a fault was found."""
     if script is None:
-        raise UsageError("whose training? 'clearhead doctor train train.py -- --any --args'")
+        raise UsageError("name a training script: 'clearhead doctor train train.py -- --any --args'")
     wrong = next((name for name in OF_A_MODEL if hasattr(args, name)), None)
     if wrong:
         raise UsageError(f"--{wrong} is for the examination of a model; what the script is to know comes after '--'")

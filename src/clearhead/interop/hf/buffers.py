@@ -1,5 +1,5 @@
-"""Tensors of older foreign files that nobody learned and newer ones lack. They are not written; what they hold is
-compared with what our parts compute before they are left aside."""
+"""Untrained buffers that older checkpoints contain and newer ones omit. They are not written; what they hold is
+compared with what our parts compute, and then ignored."""
 
 import math
 import re

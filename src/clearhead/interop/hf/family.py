@@ -84,7 +84,7 @@ class Family:
         extra_settings: foreign keys and values that are written, and not read, as they change no logit.
         grouped: whether there may be fewer key heads than query heads.
         always: options that every model of the family has, such as biases; where ours have none, they are zero.
-            Biases of queries, keys and values go with the others elsewhere, unless `needs` has a word for them.
+            Elsewhere `qkv_bias` follows `bias`, unless `needs` sets it.
         least: own options that must be at least so large.
         translates: whether there is a target, which begins with `decoder_start_token_id`.
         halves: whether a position's sines all come before its cosines, where ours alternate. The residual stream then

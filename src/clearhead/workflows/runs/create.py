@@ -8,7 +8,7 @@ from clearhead.errors import ClearheadError, UsageError
 from clearhead.workflows.runs.folder import LOCK, TEXT, TOKENIZER, RunFolder
 from clearhead.workflows.runs.paths import RUNS
 
-# What may stand in a folder without any sign that it is ours.
+# Files that do not make a folder count as occupied.
 BEFORE_IT_BEGINS = {LOCK, files.UNFINISHED + TEXT, "tensorboard"}
 
 

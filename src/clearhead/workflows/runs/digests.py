@@ -25,7 +25,7 @@ class Version(TypedDict):
 
 
 def seal(text: str) -> str:
-    """The text with a last line that says how it was."""
+    """Append a line with its SHA-256 to the text."""
     return f"{text}{MARK}{hashlib.sha256(text.encode('utf-8')).hexdigest()}\n"
 
 

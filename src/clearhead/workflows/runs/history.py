@@ -21,7 +21,7 @@ RECENT = 50  # the final training loss is the mean over this many steps
 
 
 class Thinned(Generic[T]):
-    """Evenly spread items of a row: all of a short one, at most `most` (an even number) and the last of any."""
+    """Keeps at most `most` (an even number) evenly spaced items, and always the last."""
 
     def __init__(self, most: int) -> None:
         self.most, self.every, self.count = most, 1, 0

@@ -119,7 +119,7 @@ class TranslationTask(Task):
         first = source[:1].to(model.device)
         inputs = inputs.masked_fill(
             inputs == self.prepared.pad, self.prepared.end
-        )  # so that behind every token stands its target
+        )  # so every token is followed by its target
         moved = optimizer.parameters.values()
         return preflight(
             model,
