@@ -66,7 +66,7 @@ def test_compiling_is_announced_and_a_failure_leaves_the_plain_engine(
     assert columns == written(small(), "eager")[0]
     assert len(notices) == 2
     assert "a few seconds" in notices[0]
-    assert "without native code" in notices[1]
+    assert "native engine not used" in notices[1]
     assert "no-such-flag" in notices[1]
     monkeypatch.setattr(building, "_run", None)  # not to be called again
     again, more = written(small(), "native")
@@ -84,7 +84,7 @@ def test_wrong_code_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     columns, notices = written(small(), "native")
     assert columns == written(small(), "eager")[0]
     assert len(notices) == 1
-    assert "not the model's" in notices[0]
+    assert "differs from PyTorch's" in notices[0]
 
 
 def test_who_looks_into_a_model_is_told_by_a_kept_engine_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def test_what_cannot_be_compiled_is_said() -> None:
     reasons = {
         "only a decoder": bigram,
         "float32 or float64, not in bfloat16": small().bfloat16(),
-        "hooked onto Stack": hooked,
+        "Stack has a forward hook": hooked,
         "Mine is not a part": own,
     }
     for reason, model in reasons.items():

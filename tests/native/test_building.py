@@ -79,7 +79,7 @@ def test_what_was_damaged_is_made_anew(kept: Path) -> None:
     first, second = (lines(process) for process in [start(kept), start(kept)])
     assert first[0] == second[0]
     [folder] = (kept / "steps").iterdir()
-    assert not any("without native code" in line for line in first + second)
+    assert not any("native engine not used" in line for line in first + second)
     assert building.is_built(folder)
     for damage, name in DAMAGES:
         whole = (folder / name).read_bytes()
@@ -108,12 +108,12 @@ def test_structures_of_another_version_are_refused(monkeypatch: pytest.MonkeyPat
         changed = tuple(planted if structure is structures.Call else structure for structure in structures.STRUCTURES)
         with monkeypatch.context() as patch:
             patch.setattr(structures, "STRUCTURES", changed)
-            with pytest.raises(RuntimeError, match="other structures"):
+            with pytest.raises(RuntimeError, match="compiled struct layout"):
                 structures.refuse_other_structures(library)
     monkeypatch.setattr(structures, "LAYOUT", structures.LAYOUT + 1)
-    with pytest.raises(RuntimeError, match="other structures"):
+    with pytest.raises(RuntimeError, match="compiled struct layout"):
         structures.refuse_other_structures(library)
-    with pytest.raises(RuntimeError, match="other structures"):
+    with pytest.raises(RuntimeError, match="compiled struct layout"):
         structures.refuse_other_structures(ctypes.CDLL(None))
 
 

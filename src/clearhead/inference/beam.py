@@ -37,8 +37,8 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """The `n_best` translations of each source, the best first; fewer where no more are possible.
 
-    Each step looks at the 2k likeliest continuations of a sentence's k hypotheses: those among the first k that end
-    are finished, the first k of the others live on. A sentence is done when k of its hypotheses are finished, when no
+    Each step ranks the 2k likeliest continuations of a sentence's k hypotheses: endings in the top k are finished; the
+    best k continuations that do not end survive. A sentence is done when k of its hypotheses are finished, when no
     other could be among the best any more, or at its greatest length; what is missing from `n_best` then is made up of
     hypotheses that were cut off, after the finished ones. A beam of 1 is greedy decoding.
 

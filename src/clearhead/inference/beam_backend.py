@@ -126,7 +126,7 @@ def choose_beam_backend(
         return _native_backend(model, config, sentences, on_notice) or eager
     except (UnknownPartError, ClearheadError, OSError, RuntimeError) as error:
         if config.engine == "native" or not isinstance(error, UnknownPartError):
-            on_notice(f"translations are searched for without native code: {error}")
+            on_notice(f"native engine not used: {error}")
         return eager
 
 

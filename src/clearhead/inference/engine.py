@@ -45,7 +45,7 @@ class Engine:
             except (UnknownPartError, OSError, RuntimeError) as error:
                 self._native_failed = True
                 if on_notice and (self.config.engine == "native" or not isinstance(error, UnknownPartError)):
-                    on_notice(f"the text is written without native code: {error}")
+                    on_notice(f"native engine not used: {error}")
         if self._native is None or first_hooked_module(self.model):
             return EagerDecoderBackend(self.model)
         return self._native

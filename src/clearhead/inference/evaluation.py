@@ -25,7 +25,7 @@ def evaluate(
     Args:
         model: in any mode; it is evaluated without dropout and left as it was.
         batches: the model's inputs and, last, targets (B, T); a target of -100 is not counted.
-        body: in place of `model.body`, for a model that was trained to see less than it could.
+        body: replaces `model.body`, e.g. to apply a document mask.
 
     Raises:
         DataError: there is no token to predict.

@@ -37,7 +37,7 @@ def fill(
 ) -> Filled:
     """What the model would put in the place of every [MASK] of the text, one token each.
 
-    All are predicted from one look at the text as it was given, so none knows what another was filled with. Where a
+    All masks are predicted in one forward pass, so none depends on what another was filled with. Where a
     token carries the space before its word, as in byte-level BPE, a space before a [MASK] asks for a word with its
     space: "not to [MASK]" for " be", not for a line break or "'t". Special tokens are never proposed. The
     probabilities of all that may be proposed sum to 1.

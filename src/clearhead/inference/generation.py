@@ -130,7 +130,7 @@ def stream_ids(
         prompts: ids of each row, at least one.
         config: the sampling.
         end: eos; never yielded.
-        finished: rows that the caller has no more use for; may grow at any time.
+        finished: rows to stop; the caller may add to it between yields.
         engine, draft, on_notice: as in `generate`.
 
     Raises:

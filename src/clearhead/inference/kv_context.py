@@ -23,7 +23,7 @@ class KVContext:
     They are aligned on the right, so prompts of unequal length are padded on the left. Each row's context depends on
     that row alone:
 
-    - A model with a sliding window and positions without end reads on for ever; columns that have left the window go.
+    - A model with a sliding window and positions without end runs indefinitely, evicting keys outside the window.
     - Any other model has read at most `block_size` tokens of a row. A row that is full goes on with its last
       block_size // 2 tokens, read again from position 0: about two tokens are read for each one written.
     """
@@ -32,7 +32,7 @@ class KVContext:
         self, model: CausalLM, on_notice: OnNotice | None = None, backend: DecoderBackend | None = None
     ) -> None:
         self.model, self.backend, self._on_notice = model, backend or EagerDecoderBackend(model), on_notice
-        self._device = model.device  # kept, as looking it up costs as much as a small computation
+        self._device = model.device  # cached: model.device is slow
         self._limit = model.config.block_size if model.receptive_field is None else None
         self._has_slid = False
         self._ids = list[list[int]]()  # each row's tokens since its window last slid

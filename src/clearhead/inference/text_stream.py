@@ -28,7 +28,7 @@ class TextStream:
         return self._before_stop(piece)
 
     def close(self) -> str:
-        """What was held back and turned out to be no stop string; a character that was never completed is left out."""
+        """Flush text held back as a possible stop string; an incomplete last character is left out."""
         held, self._held = self._held, ""
         return held
 

@@ -41,8 +41,8 @@ def translate(
 ) -> list[list[Translation]]:
     """The `n_best` translations of each sentence, the best first; a blank sentence has an empty one.
 
-    A translation depends on the model, its sentence and the config alone. Of the other sentences only their number
-    counts, and only with the engine `auto`, which chooses the backend by it.
+    A translation depends on the model, its sentence and the config alone; with engine `auto`, the number of sentences
+    also decides the engine.
 
     Args:
         model: in any mode; it translates without dropout and is left as it was.

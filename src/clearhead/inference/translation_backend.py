@@ -28,7 +28,7 @@ Search = Callable[[Sequence[Ids]], list[list[Hypothesis]]]  # sources, one batch
 PRECISIONS = {"auto": "float32", "ctranslate2": "float32", "ctranslate2-int8": "int8"}  # of CTranslate2's matrices
 MANY = 64  # sentences from which on it saves more than the tenth of a second that its setup takes
 FAILURES = (ImportError, MemoryError, OSError, RuntimeError, ValueError)  # no room on the disk, another CPU
-NONE = 1e-9  # as an exponent: no penalty of CTranslate2's own, which with 0 would stop by another rule
+NONE = 1e-9  # an exponent: effectively no length penalty; exactly 0 changes CTranslate2's stopping rule
 
 
 def choose_search(
@@ -59,12 +59,12 @@ def _ctranslate2_search(
     """The search by CTranslate2, or None where it is missing, fails, or cannot find what ours would."""
     if reason := _obstacle(model, config):
         if config.engine != "auto":
-            on_notice(f"translations are searched for without CTranslate2: {reason}")
+            on_notice(f"CTranslate2 not used: {reason}")
         return None
     try:
         search = CTranslate2Search(model, config, end, eager, on_notice)
     except FAILURES as error:
-        on_notice(f"translations are searched for without CTranslate2, which fails here: {error}")
+        on_notice(f"CTranslate2 not used, because it fails here: {error}")
         return None
     if config.engine == "auto":
         on_notice("CTranslate2, which is installed, searches for these translations; engine eager does without")
@@ -80,9 +80,9 @@ def _obstacle(model: EncoderDecoder, config: TranslationConfig) -> str | None:
     if any(parameter.dtype != torch.float32 for parameter in model.parameters()):
         return "the model's weights are not float32"
     if kind := first_hooked_module(model):
-        return f"something is hooked onto {kind}, a part of the model"
+        return f"{kind} has a forward hook"
     if config.n_best > 1:
-        return "of more than one translation it may choose others"
+        return "with n_best > 1 its results may differ"
     if reason := ctranslate2_obstacle(model.config):
         return f"it knows no model with {reason}"
     return None
@@ -132,7 +132,7 @@ class CTranslate2Search:
             if self.config.engine != "auto":
                 raise ClearheadError(f"CTranslate2 failed: {error}; engine eager does without") from error
             self._failed = True
-            self._on_notice(f"CTranslate2 failed, and translations are searched for without it from here on: {error}")
+            self._on_notice(f"CTranslate2 failed and is not used from here on: {error}")
             return self.eager(sources)
         hypotheses = [self._best(result, limit) for result, limit in zip(results, limits, strict=True)]
         unsure = [index for index, best in enumerate(hypotheses) if best is None]

@@ -33,7 +33,7 @@ DAY = 86_400  # seconds for which a compiler that did not end is not tried again
 CPP_TYPES = {torch.float32: "float", torch.float64: "double"}  # the dtypes that it can compute in
 MAC = sys.platform == "darwin"
 FLAGS: tuple[str, ...] = ("-std=c++17", "-O3", "-march=native", "-fPIC", "-ffp-contract=fast", "-fno-math-errno")
-FLAGS += () if MAC else ("-fopenmp",)  # and not linked with it: torch has brought its own, and two would be in the way
+FLAGS += () if MAC else ("-fopenmp",)  # not linked: torch already loads an OpenMP runtime; two conflict
 LINKING: tuple[str, ...] = ("-shared", "-undefined", "dynamic_lookup") if MAC else ("-shared",)
 
 
@@ -141,7 +141,7 @@ def _failure(building: Building) -> str | None:
     """Compile, once per process; return why that failed, or None."""
     if _did_not_end():
         return _endless()
-    building.on_notice("compiling code for this machine: a few seconds, once; the engine 'eager' does without")
+    building.on_notice("compiling code for this machine: a few seconds, once; set engine = eager to avoid this")
     try:
         build_into(building.folder, building.dtype)
     except (DataError, OSError) as error:

@@ -58,7 +58,7 @@ def refuse_difference(actual: Tensor, expected: Tensor) -> None:
         RuntimeError: they differ by more than the tolerance.
     """
     if expected.isfinite().all() and not (actual - expected).abs().max() <= TOLERANCE * expected.abs().max():
-        raise RuntimeError("what it computes is not the model's; please report this")
+        raise RuntimeError("its output differs from PyTorch's; please report this")
 
 
 def _refuse_unknown(model: DecoderLM | EncoderDecoder) -> None:
@@ -72,7 +72,7 @@ def _refuse_unknown(model: DecoderLM | EncoderDecoder) -> None:
     for option in model.config.unusual_options(SUPPORTED_OPTIONS):
         raise UnknownPartError(f"{option} = {getattr(model.config, option)} is not known to native code")
     if kind := first_hooked_module(model):
-        raise UnknownPartError(f"something is hooked onto {kind}, a part of the model")
+        raise UnknownPartError(f"{kind} has a forward hook")
     for module in model.modules():
         if type(module).__module__.partition(".")[0] not in ("clearhead", "torch"):
             raise UnknownPartError(f"{type(module).__name__} is not a part of this library")

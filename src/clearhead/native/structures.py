@@ -108,7 +108,7 @@ def refuse_other_structures(library: ctypes.CDLL) -> None:
     except ValueError:
         actual = []
     if actual != expected:
-        raise RuntimeError(f"it reads other structures {actual} than are filled in {expected}; please report this")
+        raise RuntimeError(f"the compiled struct layout is {actual}, not {expected}; please report this")
 
 
 class UnknownPartError(Exception):

@@ -88,7 +88,7 @@ class NativeTranslator:
 
 
 def _set_memory(call: Call, memory: Memory, cache: DecoderCache, decoder: Decoder) -> list[Tensor]:
-    """Tell the call what is known of the source; what it then points to.
+    """Set the memory pointers in `call`; return the tensors to keep alive.
 
     Raises:
         UsageError: the cache holds nothing of a source, or of another one.
@@ -96,7 +96,7 @@ def _set_memory(call: Call, memory: Memory, cache: DecoderCache, decoder: Decode
     stack, T = decoder.stack, memory.states.shape[1]
     known = [part for layer in cache.memory_layers for part in layer.held or ()]
     if len(known) != 2 * stack.n_layers:
-        raise UsageError("the cache holds nothing of the source; its first token must be read into it before")
+        raise UsageError("the cache has no encoder keys; run the first step eagerly")
     shape = (call.texts, stack.n_kv_heads, T, stack.head_dim)
     for part in known:  # another type where torch.autocast was turned on meanwhile
         require("what the cache holds of the source", part, shape, cache.layers[0].keys.dtype)
