@@ -139,7 +139,7 @@ def test_notes_say_what_was_chosen(tmp_path: Path) -> None:
     data = prepare_pairs(config_of(table(tmp_path, TEXTS)))
     held_out = "held out: data.val_fraction 0.1, at most 2,000, chosen so that no source sentence is on both sides"
     assert data.notes == (
-        "tokens: pieces of words (byte-level BPE trained on the training pairs), 300 for both sides",
+        "tokens: byte-level BPE trained on the training pairs, 300 for both sides",
         held_out,
     )
     repeated = prepare_pairs(config_of(table(tmp_path, TEXTS + TEXTS[:40]), vocabulary="separate", tokenizer="char"))

@@ -87,16 +87,14 @@ def test_auto_takes_characters_while_they_are_few_and_says_why(tmp_path: Path, m
     few = prepare(DataConfig(source=file(tmp_path)))
     assert few.tokenizer.is_character_level
     assert few.tokenizer.vocab_size == len(set(PROSE))
-    assert few.notes == (
-        f"tokens: characters, because the text is short and has few different ones ({len(set(PROSE))})",
-    )
+    assert few.notes == (f"tokens: characters, because the text is short and has only {len(set(PROSE))} of them",)
     many = prepare(DataConfig(source=file(tmp_path, "".join(map(chr, range(0x4E00, 0x5000))))))
     assert not many.tokenizer.is_character_level
     assert many.notes[0].endswith(", because the text has many different characters (512)")
     monkeypatch.setattr("clearhead.data.choices._CHAR_BYTES", 300)
     long = prepare(DataConfig(source=file(tmp_path, PROSE + "!")))
     assert not long.tokenizer.is_character_level
-    kind = f"{long.tokenizer.vocab_size:,} pieces of words (byte-level BPE trained on the text)"
+    kind = f"byte-level BPE, {long.tokenizer.vocab_size:,} tokens trained on the text"
     assert long.notes == (f"tokens: {kind}, because the text is long enough to learn them",)
 
 

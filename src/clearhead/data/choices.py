@@ -8,7 +8,7 @@ from clearhead.data.survey import Survey, sample
 from clearhead.data.tokenizers import Tokenizer
 
 _CHAR_ALPHABET = 256  # auto: characters are the tokens where they are few...
-_CHAR_BYTES = 2**17  # ...and the text is too short to learn pieces of words from
+_CHAR_BYTES = 2**17  # ...and the text is too short to train a BPE on
 _BYTES_PER_TOKEN = 256  # of text for each entry of a vocabulary: benchmarks/results/vocabulary.md
 _VOCAB_SIZES = 512, 4096  # the smallest and the largest that is chosen
 
@@ -34,7 +34,7 @@ def choose_tokenizer(
     few, short = n_different <= _CHAR_ALPHABET, survey.n_bytes < _CHAR_BYTES
     reason = None if config.tokenizer == "auto" else f"data.tokenizer is {config.tokenizer}"
     if config.tokenizer == "char" or (reason is None and few and short and not masks and size is None):
-        why = reason or f"the text is short and has few different ones ({n_different:,})"
+        why = reason or f"the text is short and has only {n_different:,} of them"
         tokenizer = Tokenizer.characters(survey.alphabet, end=several, pad=masks, mask=masks)
         return tokenizer, f"tokens: characters, because {why}"
     pieces, size = sample(source, survey.characters), size or suggested_vocab_size(survey.n_bytes)
@@ -43,7 +43,7 @@ def choose_tokenizer(
         "the text is long enough to learn them" if few else f"the text has many different characters ({n_different:,})"
     )
     why = reason or ("there are words to fill in" if masks else why)
-    kind = f"{bpe.vocab_size:,} pieces of words (byte-level BPE trained on the text)"
+    kind = f"byte-level BPE, {bpe.vocab_size:,} tokens trained on the text"
     return bpe, f"tokens: {kind}, because {why}"
 
 
@@ -63,7 +63,7 @@ def notes_on_documents(survey: Survey, cut: int, tokenizer: Tokenizer) -> list[s
 
 
 def notes_on_loss(source: Source, survey: Survey, tokenizer: Tokenizer) -> list[str]:
-    """A stranger's tokenizer may fold case or spaces; then what the model writes cannot look like the text."""
+    """Some tokenizers fold case or spaces; then generated text cannot match the original's casing or spacing."""
     return notes_on_round_trip(next(sample(source, survey.characters)), tokenizer)
 
 

@@ -89,8 +89,8 @@ def masked_training_batch(
 ) -> Batch:
     """The batch of one step, or the slice of it that belongs to one rank: the windows of `training_batch`, masked.
 
-    Inputs and targets (B, T), or (2 B, T / 2) and so on: in every second step the windows are cut into rows of their
-    own, or else a model would never learn what a short text is, nor what a text says of the tokens at its ends.
+    Inputs and targets (B, T), or (2 B, T / 2) and so on: in every second step the windows are cut into shorter rows,
+    so that the model also sees short texts and text boundaries.
     A target is the token that was chosen at its own place, and -100 everywhere else.
     """
     ids = training_batch(

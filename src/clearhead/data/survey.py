@@ -73,7 +73,7 @@ def sample(source: Source, characters: int) -> Iterator[str]:
 
 
 def sample_stride(characters: int) -> int:
-    """Which of the pieces of so many characters a vocabulary is trained from: every so-manieth."""
+    """The sampling stride for a text of this length: the vocabulary is trained on every n-th piece."""
     return -(-characters // _SAMPLE)
 
 

@@ -88,7 +88,7 @@ def encode_pairs(
 
 
 def write_pairs(folder: Path, pairs: Iterable[Placed], tokenizers: Tokenizers, cuts: Sequence[str]) -> Iterator[int]:
-    """Encode the pairs into files of the folder, in bounded memory, and tell after every batch how many that were.
+    """Encode the pairs into files of the folder, in bounded memory; yield the number of pairs in each batch.
 
     Args:
         folder: where `open_encoded` finds them.

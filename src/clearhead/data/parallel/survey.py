@@ -1,4 +1,4 @@
-"""What pairs are made of, found in one reading: which of them are bad, which come again; and whom to hold out."""
+"""One pass over the pairs: finds bad and repeated pairs, and chooses the validation split."""
 
 import hashlib
 from array import array

@@ -73,7 +73,7 @@ def make_tokenizers(
 
         both = train("source", "target") if joint else None
         tokenizers = (both, both) if both else (train("source"), train("target"))
-        kind = "pieces of words (byte-level BPE trained on the training pairs)"
+        kind = "byte-level BPE trained on the training pairs"
     source, target = (f"{tokenizer.vocab_size:,}" for tokenizer in tokenizers)
     sizes = f"{source} for both sides" if joint else f"{source} for the source and {target} for the target"
     return tokenizers, f"tokens: {kind}, {sizes}"

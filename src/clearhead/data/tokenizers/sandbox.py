@@ -66,7 +66,7 @@ def _is_believed(content: bytes) -> bool:
 
 
 def _verdict(content: bytes) -> Path:
-    """An empty file, whose being there is the verdict."""
+    """A marker file, which exists if the tokenizer passed."""
     tried_by = f"{tokenizers.__version__}-{TRIAL}"
     return cache_folder() / "tokenizers" / f"{hashlib.sha256(content).hexdigest()}-{tried_by}"
 

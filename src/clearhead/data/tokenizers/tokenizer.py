@@ -48,7 +48,7 @@ class Tokenizer:
         end_of_document: id of the token after each document (a sentence, where pairs of them are the text), or None.
         pad: id of the token that fills up short rows, or None.
         mask: id of the token that stands for what is to be filled in, or None.
-        beginning, ending: ids that the model which it belongs to finds around every text; `encode` leaves them out.
+        beginning, ending: special ids that its model expects around each text; `encode` leaves them out.
         fingerprint: equal for tokenizers that make the same ids of a text.
     """
 
@@ -130,8 +130,7 @@ class Tokenizer:
         """The tokenizer in a tokenizer.json, or in a folder that holds one.
 
         Its special tokens are those that the files beside it name, tokenizer_config.json or special_tokens_map.json,
-        else the given ones, else those with a usual name. Nothing is believed of the file before it was tried in
-        another process.
+        else the given ones, else those with a usual name. The file is first loaded in a sandboxed process.
 
         Args:
             path: see above.
