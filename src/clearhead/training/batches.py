@@ -13,8 +13,7 @@ Batches = BatchOf | Iterable[Sequence[Tensor]]
 def batch_function(batches: Batches) -> BatchOf:
     """The batch of a step, called for one step after the other.
 
-    An iterable, as a DataLoader, begins anew where it ends. It decides its order by itself: unlike a function of the
-    step, it makes no resumed training the one that was never interrupted.
+    An iterable, such as a DataLoader, is restarted when exhausted. Its order is its own, so resume is not exact.
     """
     if callable(batches):
         return lambda step: _checked(batches(step))

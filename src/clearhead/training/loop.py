@@ -44,20 +44,20 @@ def fit(
     from what was saved is bit for bit the one that was never interrupted. One value per step is awaited from the
     device: whether loss and gradient are finite, before they may touch the weights.
 
-    `SaveDue` comes only for good weights: they and the optimizer's moments are finite, so are the loss and the gradient
-    that they give, the gradient is not zero, and the last losses are not above the first. The next step computes these,
-    so a save waits for it.
+    `SaveDue` is yielded only if weights, optimizer moments, loss and gradient are finite, the gradient is not zero, and
+    recent losses are at most `DIVERGED` above the first. The next step computes loss and gradient, so a save is one
+    step late.
 
     Args:
         batch: step, counted from 0 -> the model's inputs and, last, the targets (B, T), -100 where not counted. Or a
-            DataLoader of such batches, which is read again and again, but resumes nothing exactly. What it raises ends
-            the training between two steps, after the last one's events and a last `SaveDue`: the place to interrupt.
+            DataLoader of such batches, restarted when exhausted; resume is then not exact. An exception from either
+            ends the training between two steps, after a final `SaveDue` if the weights are good.
         seed: with the step, decides the dropout.
         optimizer, state: from a checkpoint; fresh ones by default. `state` is kept up to date in place.
         evaluate: the loss on the held-out text, called with the model in evaluation mode.
         forward: the inputs -> logits (B, T, V); the model itself by default.
-        steps: steps done -> steps to take in all, at least one more; asked before each step, so that a budget of time
-            can shorten or lengthen the training and its schedule. `config.steps` by default.
+        steps: called before each step with the steps done; returns the new total, at least one more. So a time
+            budget can shorten or lengthen the training and its schedule. `config.steps` by default.
 
     Raises:
         ClearheadError: ten steps in a row were not finite, the weights are not, or the memory is too small for a batch.
@@ -119,7 +119,7 @@ class _Loop:
         rate, tokens = learning_rate(self.config, state.step), counted_tokens(tensors[-1])
         loss, norm = self._gradient(tensors, state.step, tokens)
         finite = math.isfinite(loss) and math.isfinite(norm)
-        learns = finite and norm > 0  # weights so large that nothing moves the loss give a finite one, too
+        learns = finite and norm > 0  # saturated weights have a finite loss but a zero gradient
         if learns:
             self.last_good = tensors, state.step
             self.recent.append(loss)

@@ -56,7 +56,7 @@ def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NONE)
     """
     flat_logits, flat_targets = logits.flatten(0, -2), targets.flatten()  # (N, V), (N,)
     share = SMOOTHINGS[smoothing.over](smoothing.share, flat_logits.shape[-1])
-    if torch.compiler.is_compiling():  # the compiler makes one pass of it by itself
+    if torch.compiler.is_compiling():  # torch.compile fuses this
         precise = flat_logits.to(torch.promote_types(flat_logits.dtype, torch.float32))
         smoothed = F.cross_entropy(precise, flat_targets, ignore_index=IGNORED, reduction="sum", label_smoothing=share)
         plain = F.cross_entropy(precise.detach(), flat_targets, ignore_index=IGNORED, reduction="sum")
@@ -72,7 +72,7 @@ class _CrossEntropySum(torch.autograd.Function):
     and its gradient p - share / V, minus q where the right token is.
     """
 
-    # torch types a context without what a function keeps in it, hence `Any`.
+    # `Any`, because torch's type for `ctx` lacks the attributes that a function saves on it.
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor, share: float) -> tuple[Tensor, Tensor]:
         V = logits.shape[-1]

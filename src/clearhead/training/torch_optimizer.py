@@ -43,7 +43,7 @@ class TorchOptimizer:
             "betas": (config.beta1, config.beta2),
             "momentum": config.beta1,
         }
-        if "eps" in known and isinstance(known["eps"].default, float):  # Adafactor's are two of another meaning
+        if "eps" in known and isinstance(known["eps"].default, float):  # Adafactor's is a pair and means something else
             options["eps"] = config.adam_eps
         self._class, self._options = kind, {name: value for name, value in options.items() if name in known}
         groups: list[dict[str, object]] = [{"params": [p for p in self.parameters.values() if p.ndim >= 2]}]
