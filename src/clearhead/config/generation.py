@@ -91,6 +91,6 @@ class TranslationConfig(Options):
 
 
 class FillConfig(Options):
-    """What is told of a masked token."""
+    """Options for filling masked tokens."""
 
     top_k: int = Field(5, ge=1, description="candidates shown for each mask")

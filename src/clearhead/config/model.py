@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from clearhead.options import Options
 
 GATED = {"swiglu", "geglu"}  # feed-forwards that multiply two hidden layers
-PARALLEL = {("pre", "decoder"), ("pre", "encoder")}  # norm places and architectures of blocks with parallel residuals
+PARALLEL = {("pre", "decoder"), ("pre", "encoder")}  # (norm_position, architecture) of blocks with parallel residuals
 
 OUTSIDE_THE_LOGITS = {"init", "dropout", "attention_dropout", "feedforward_dropout"}  # they change training alone
 # Options that only some values of another option read: (the other option, its values that read them) -> the options.
@@ -101,7 +101,7 @@ class ModelConfig(Options):
     attention_softcap: float | None = Field(
         None,
         gt=0,
-        description="bend attention scores s to c tanh(s / c), so that none exceeds c (Gemma 2); none: do not",
+        description="cap attention scores s at c with c tanh(s / c) (Gemma 2); none: off",
     )
     bias: bool = Field(False, description="biases in the linear layers")
     qkv_bias: bool = Field(

@@ -24,7 +24,7 @@ class Preset:
         return {"objective": self.objective, "model": self.model, "train": self.train, "data": self.data}
 
 
-# Where none is named: objective -> presets, each with the minutes on two CPU cores up to which it is the best known.
+# The preset if none is named: objective -> (maximum minutes on two CPU cores, best preset known up to there), ...
 DEFAULTS: dict[str, tuple[tuple[float, str], ...]] = {
     "causal": ((1.0, "tiny"), (6.0, "small"), (math.inf, "medium")),
     "masked": ((math.inf, "masked"),),
@@ -32,7 +32,7 @@ DEFAULTS: dict[str, tuple[tuple[float, str], ...]] = {
 }
 DEFAULT_MINUTES = 3.0
 
-_MODERN: Settings = {  # learns soonest of what transformers, GGUF and ONNX can hold: Qwen3's layout
+_MODERN: Settings = {  # Qwen3's: the fastest-learning layout that transformers, GGUF and ONNX can store
     "norm": "rmsnorm",
     "qk_norm": True,
     "feedforward": "swiglu",
@@ -85,7 +85,7 @@ PRESETS: dict[str, Preset] = {
             "min_lr_ratio": 0.1,
             "beta1": 0.5,
             "beta2": 0.9,
-            "threads": 1,  # two wait for each other longer than so small a step takes
+            "threads": 1,  # synchronizing two threads costs more than so small a step
         },
         data={"tokenizer": "char"},  # whose n-grams are few enough for the tables
     ),
@@ -235,7 +235,7 @@ PRESETS: dict[str, Preset] = {
         },
         train={
             "steps": 100_000,
-            "batch_size": 98,  # rooms of 256 tokens: the paper's 25,000 of each language
+            "batch_size": 98,  # sequences of 256 tokens: the paper's 25,000 of each language
             "learning_rate": 6.99e-4,  # 512^-0.5 * 4000^-0.5, where the paper's schedule peaks
             "schedule": "inverse_sqrt",
             "warmup_steps": 4000,

@@ -15,7 +15,7 @@ class BigramLM(CausalLM):
     def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config
-        with torch.random.fork_rng(devices=[]):  # torch draws at construction; what counts is drawn below
+        with torch.random.fork_rng(devices=[]):  # keeps torch's default init from advancing the global RNG
             self.embedding = Embedding(config.vocab_size, config.vocab_size)
         initialize(self, config, seed)
 

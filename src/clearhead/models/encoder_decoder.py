@@ -51,7 +51,7 @@ class EncoderDecoder(LanguageModel):
     def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config
-        with torch.random.fork_rng(devices=[]):  # torch draws at construction; what counts is drawn below
+        with torch.random.fork_rng(devices=[]):  # keeps torch's default init from advancing the global RNG
             self.embedding = make_embedding(config, config.vocab_size)
             size = config.source_vocab_size
             self.source_embedding = None if size is None else make_embedding(config, size)

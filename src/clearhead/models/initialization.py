@@ -14,11 +14,13 @@ SEES_TARGETS = {"encoder"}  # architectures whose targets may be among the input
 
 
 def initialize(model: nn.Module, config: ModelConfig, seed: int) -> None:
-    """Draw every parameter anew. All tokens then have nearly the same odds: the fresh loss is ln(V) within 2 %.
+    """Initialize every parameter but the weights of norms, which their constructors set.
+
+    All tokens then have nearly the same odds: the fresh loss is ln(V) within 2 %.
 
     | tensor                             | distribution                   | why                                       |
     |------------------------------------|--------------------------------|-------------------------------------------|
-    | matrices                           | N(0, 0.02)                     | a small sublayer: the model starts plain  |
+    | matrices                           | N(0, 0.02)                     | blocks start near the identity            |
     | `output` and `down` of every block | N(0, 0.02 / sqrt(sublayers))   | so many of them sum in the stack's stream |
     | `embedding`, tied to the head      | N(0, at most 0.02)             | see `_tied_scale`                         |
     | other embeddings                   | N(0, 0.02)                     | as large as GPT-2's                       |

@@ -16,7 +16,7 @@ class LanguageModel(nn.Module, ABC):
 
     config: ModelConfig
 
-    # `Any` in both signatures, and not `object`: then an architecture may name the arguments that it takes.
+    # Both signatures take `Any`, not `object`, so that subclasses may narrow them.
 
     @abstractmethod
     def body(self, *inputs: Any, **options: Any) -> Tensor:
@@ -79,7 +79,7 @@ class CausalLM(LanguageModel):
     def generate(self, ids: Tensor, max_new_tokens: int | None = None, **options: Any) -> Tensor:
         """Continue each row of ids, (B, T) -> (B, T + new): `clearhead.generate_ids(self, ids, ...)`.
 
-        How tokens are drawn is the business of a higher floor, which lends its function.
+        Sampling is implemented in `clearhead.inference`, which this package may not import.
         """
         continued: Tensor = provided("generate_ids")(self, ids, max_new_tokens, **options)
         return continued

@@ -28,7 +28,7 @@ class StackLM(LanguageModel):
     def __init__(self, config: ModelConfig, *, seed: int = 0) -> None:
         super().__init__()
         self.config = config
-        with torch.random.fork_rng(devices=[]):  # torch draws at construction; what counts is drawn below
+        with torch.random.fork_rng(devices=[]):  # keeps torch's default init from advancing the global RNG
             self.embedding = make_embedding(config, config.vocab_size)
             self.positions = make_positions(config, causal=self.causal)
             self.embedding_norm = make_embedding_norm(config)

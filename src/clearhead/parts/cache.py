@@ -126,9 +126,9 @@ class MemoryCache:
 
 
 def _keys_values_of_all(caches: Sequence[MemoryCache]) -> list[KeysValues]:
-    """What each of them holds of its memory, or nothing of any."""
+    """Each cache's (keys, values), or [] if none has any."""
     held = [cache.held for cache in caches if cache.held is not None]
-    assert len(held) in (0, len(caches)), "rows that have read their memory do not join rows that have not"
+    assert len(held) in (0, len(caches)), "cannot merge filled and empty memory caches"
     lengths = {keys.shape[2] for keys, _ in held}
     assert len(lengths) <= 1, f"rows whose memories have {sorted(lengths)} tokens do not join; pad them to one length"
     return held
@@ -202,7 +202,7 @@ class DecoderCache:
 
     @contextmanager
     def restored_on_failure(self) -> Iterator[None]:
-        """If what is computed inside fails, the cache is as it was; columns written meanwhile are unused room again."""
+        """Restore the cache if the block raises."""
         parts = [self, *self.layers, *self.memory_layers]
         before = [dict(vars(part)) for part in parts]
         try:

@@ -14,7 +14,7 @@ def make_dropout(probability: float) -> nn.Module:
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout`; on a CPU sixteen random bits decide on each number, which is four times as fast as torch's way."""
+    """`nn.Dropout`; on a CPU with 16 random bits per element, four times as fast as torch's."""
 
     def forward(self, x: Tensor) -> Tensor:
         """(...) -> (...), numbers set to zero with probability p, the others divided by 1 - p."""
@@ -31,7 +31,7 @@ def drop(x: Tensor, probability: float) -> Tensor:
 def dropout_mask(shape: torch.Size, probability: float, dtype: torch.dtype = torch.float32) -> Tensor:
     """0 where a number is dropped and 1 / (1 - p) elsewhere; four decisions from each word of random bits.
 
-    The words are NumPy's, twice as fast as torch's; torch's generator decides where they begin.
+    NumPy draws the words, twice as fast as torch, seeded from torch's generator.
     """
     dropped = min(round(probability * STEPS), STEPS - 1)
     seed = int(torch.empty((), dtype=torch.int64).random_())

@@ -1,9 +1,10 @@
-"""Attention by whole matrices of scores, in operations that every runtime has: the only one with weights to look at.
+"""Attention by whole matrices of scores, in operations that every runtime has.
 
-`inspection` reads its weights, and ONNX graphs are traced through it. Attention runs through it where torch's fused
-kernel does not know how queries score keys, and for short texts in bfloat16 on a CPU, where it is 1.5 to 2 times as
-fast: there the kernel has narrow blocks and a slow backward, and these are six large products. Their memory grows with
-the square of the text. A bfloat16 score has eight binary places: one of 10 is off by 0.03 at most, one of 80 by 0.25.
+It is the only implementation that can return its weights, which `inspection` reads; ONNX graphs are traced through it.
+Attention uses it where torch's fused kernel does not support the scoring (a soft cap), and for short texts in bfloat16
+on a CPU, where it is 1.5 to 2 times as fast: there the kernel has narrow blocks and a slow backward, and these are six
+large products. Their memory grows with the square of the text. A bfloat16 score has eight binary places: one of 10 is
+off by 0.03 at most, one of 80 by 0.25.
 """
 
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ WIDTHS = 8  # eager up to T_k = 8 K; the scores are then twice the feed-forward'
 class Scoring:
     """How a query scores a key, before bias and mask.
 
-    A soft cap costs memory: torch's fused kernel has none, so a step keeps T x T numbers for each head, a few times.
+    A soft cap costs memory: torch's fused kernel has none, so a step stores several T x T tensors per head.
 
     Args:
         scale: the factor of the product; 1 / sqrt(K) by default.

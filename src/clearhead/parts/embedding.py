@@ -22,8 +22,8 @@ class Embedding(nn.Embedding):
         """(B, T) -> (B, T, D).
 
         Raises:
-            InputError: these are no rows of ids of the vocabulary. Nothing is checked in a compiled graph, and no value
-                on a GPU: torch raises its own error.
+            InputError: ids have the wrong type, shape or range. The range is checked on the CPU only, and nothing in a
+                compiled graph: there torch raises its own error.
         """
         x = super().forward(ids) if torch.compiler.is_compiling() else self._looked_up(ids)
         return x if self.scale == 1 else x * self.scale

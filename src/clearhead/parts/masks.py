@@ -34,7 +34,7 @@ def attention_mask(
         causal: a query sees no key that stands after it.
         window: a query sees at most this many keys, the last one its own.
         documents: (B, T) number of the document of each token; attention stays inside a document (T_q = T_k = T).
-        tree_mask: (B, T_q, T_k) the keys that a query may see at all, where other things than positions decide it.
+        tree_mask: (B, T_q, T_k) an extra mask, ANDed with the positional one.
         device: where a tensor is made when both positions are ranges.
 
     Returns:
@@ -57,7 +57,7 @@ def attention_mask(
 
 
 def check_causal(mask: str, T_q: int, T_k: int) -> None:
-    """Assert that the name is "causal", and that every query has a key of its own, which is the last that it sees."""
+    """Assert that the name is "causal" and that T_q == T_k."""
     assert mask == "causal", f"there is no mask '{mask}', only 'causal'"
     assert T_q == T_k, f"a causal mask needs as many queries as keys, not {T_q} queries and {T_k} keys"
 
@@ -147,7 +147,7 @@ def refuse_exchanged(mask: Mask, memory_mask: Mask, T: int, T_src: int, *, cache
         assert not blind.any(), f"in the decoder's self-attention, a target does not see itself{swapped}"
 
 
-# The rest of the world writes masks in two other ways. The names say which.
+# Converters to and from PyTorch's inverted and additive masks.
 
 
 def forbidden_from_allowed(allowed: Tensor) -> Tensor:

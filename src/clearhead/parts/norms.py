@@ -63,7 +63,7 @@ class FewPassRMSNorm(torch.autograd.Function):
     of zero and give r mean(g) back.
     """
 
-    # torch types a context without what a function keeps in it, hence `Any`.
+    # `Any`, because torch's type for `ctx` lacks the attributes that a function saves on it.
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: Tensor, eps: float) -> Tensor:
         lengths: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
@@ -78,7 +78,7 @@ class FewPassRMSNorm(torch.autograd.Function):
         of_x, of_scale, _ = torch.ops.aten.native_layer_norm_backward(
             gradient, x, scale.shape, torch.zeros_like(r), r, scale, None, [True, True, False]
         )
-        means = (gradient * scale).mean(-1, keepdim=True)  # (..., 1); a product of matrices could be made bfloat16
+        means = (gradient * scale).mean(-1, keepdim=True)  # (..., 1); autocast would run a matmul in bfloat16
         of_x += means.mul_(r)
         return of_x, of_scale, None
 

@@ -227,7 +227,7 @@ def _precise(dtype: torch.dtype) -> torch.dtype:
 
 
 def _frequencies(width: int, base: float) -> Tensor:
-    frequencies = [base ** (-i / width) for i in range(0, width, 2)]  # by Python: a power on "meta" loads a compiler
+    frequencies = [base ** (-i / width) for i in range(0, width, 2)]  # pow on "meta" imports a compiler
     return torch.tensor(frequencies, dtype=torch.float64)  # (width/2,)
 
 
@@ -250,7 +250,7 @@ def distance_buckets(back: Tensor, n_buckets: int, distance: int, *, causal: boo
 
     Args:
         back: how far each key stands behind its query; negative where it is ahead.
-        n_buckets: how many classes; those who look both ways use half of them for what is ahead.
+        n_buckets: how many classes; bidirectional attention uses half of them for later keys.
         distance: where the last class begins.
         causal: nobody looks ahead.
 

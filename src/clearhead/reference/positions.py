@@ -112,7 +112,7 @@ def slopes(n_heads: int) -> list[float]:
 def relative(query: Ids, key: Ids, weights: Weights, config: ModelConfig, *, causal: bool) -> Array:
     """A learned bias for each head and class of distance (Raffel et al. 2020, arXiv 1910.10683, section 2.1).
 
-    (B, T_q), (B, T_k) -> (B, H, T_q, T_k). Those who look both ways use half of the classes for what is ahead.
+    (B, T_q), (B, T_k) -> (B, H, T_q, T_k). Bidirectional attention uses half of the buckets for later keys.
     """
     B, T_q, T_k = *query.shape, key.shape[1]
     biases = np.zeros((B, config.n_heads, T_q, T_k))
