@@ -13,7 +13,7 @@ from clearhead.doctor.checks.loss.scoring import asked, logits_in, quieter
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.loss import IGNORED, STRAIGHT, Xray
 from clearhead.doctor.probes.tensors import first_true
-from clearhead.doctor.subject import quiet
+from clearhead.doctor.probes.tracing import quiet
 
 NEAR = (2, 1, 0, -1, -2, -3)  # of a label, counted from the position that may have read it
 
