@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from clearhead.doctor.probes.flow import Flow, factor, made_by, read_by
-from clearhead.doctor.probes.tracing import ModuleCall, quiet
-from clearhead.doctor.problems import attempt
+from clearhead.doctor.probes.tracing import ModuleCall
 
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "einsum"}
 LINEAR = {"linear", "addmm", "conv1d"}
@@ -60,73 +57,89 @@ def product_of(flow: Flow, index: int) -> Product | None:
             break
         at, axes = open_.pop(0)
         for reader in flow.readers(at):
-            call, outputs = flow.calls[reader], made_by(flow.calls[reader])
+            call = flow.calls[reader]
             weights = next((t for t in read_by(call) if any(t is output for output in made_by(flow.calls[at]))), None)
-            if weights is None or len(outputs) != 1 or not outputs[0].is_floating_point():
+            if weights is None:
                 continue
-            through = axes_through(call, weights)
-            if call.name in PRODUCTS and (product := _axes_in(call, reader, weights, through, axes)) is not None:
+            if call.name in PRODUCTS and (product := _axes_in(call, reader, weights, axes)) is not None:
                 return product
-            after = [axes[through.index(axis)] if axis in through else -1 for axis in range(outputs[0].dim())]
-            if sum(axis >= 0 for axis in after) >= 2:
-                open_.append((reader, tuple(after)))
+            if (after := _axes_after(call, weights, axes)) is not None:
+                open_.append((reader, after))
     return None
 
 
-def axes_through(call: ModuleCall, tensor: Tensor) -> list[int]:
-    """Which axis of its result each axis of a tensor becomes when an operation reads it; -1 for none, and if unclear.
-
-    The operation is made again with other numbers everywhere. What changes at the first index of an axis must then
-    change the result at the first index of an axis too, and nowhere else: no axis needs to be read from its arguments.
-    """
-    read = (part for part in read_by(call) if part.is_floating_point())
-    numbers = {id(part): torch.linspace(1, 2, part.numel()).view(part.shape).to(part) for part in read}
-
-    def result(raised: int | None = None) -> Tensor:
-        drawn = {key: values.clone() for key, values in numbers.items()}
-        if raised is not None:
-            drawn[id(tensor)].select(raised, 0).add_(1)
-        args, kwargs = tree_map(lambda part: drawn.get(id(part), part), (call.options["args"], call.options["kwargs"]))
-        output: Tensor = call.options["func"](*args, **kwargs)
-        return output
-
-    with attempt(), quiet():  # some operations cannot be made again, as inside a vectorized map
-        before = result()
-        return [_only_axis(result(axis) != before) for axis in range(tensor.dim())]
-    return [-1] * tensor.dim()
-
-
-def _only_axis(changed: Tensor) -> int:
-    """The axis with changes at its first index only; -1 if there is none, or more than one."""
-    lines = [changed.movedim(axis, 0).flatten(1).any(1) for axis in range(changed.dim()) if changed.dim() > 1]
-    axes = [axis for axis, line in enumerate(lines) if line[0] and len(line) > 1 and not line[1:].any()]
-    return axes[0] if len(axes) == 1 else -1
+def _axes_after(call: ModuleCall, weights: Tensor, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Which axes of the first weights the axes of an operation's result are; None where they cannot be told."""
+    outputs = made_by(call)
+    if len(outputs) != 1:
+        return None
+    result, args = outputs[0], call.options["args"]
+    if call.name in KEEPING and (result.shape == weights.shape or call.name == "__getitem__"):
+        return axes if result.dim() == weights.dim() else None
+    if call.name in ("transpose", "swapaxes", "swapdims") and len(args) == 3:
+        order = list(axes)
+        first, second = int(args[1]) % len(order), int(args[2]) % len(order)
+        order[first], order[second] = order[second], order[first]
+        return tuple(order)
+    if call.name == "einsum":
+        return _letters_after(call, weights, axes)
+    if call.name == "permute":
+        order_of_axes = args[1] if isinstance(args[1], Sequence) else args[1:]
+        return tuple(axes[int(axis)] for axis in order_of_axes)
+    if call.name == "__get__" and result.shape == weights.mT.shape:
+        return (*axes[:-2], axes[-1], axes[-2])
+    if call.name in RESHAPING and result.shape[-2:] == weights.shape[-2:] and result.dim() >= 2:
+        return (*(-1,) * (result.dim() - 2), axes[-2], axes[-1])  # rows and heads were joined or parted
+    return None
 
 
-def _axes_in(
-    call: ModuleCall, index: int, weights: Tensor, through: Sequence[int], axes: tuple[int, ...]
-) -> Product | None:
-    """The axis that a product sums over does not come through it; that of the queries does, and from the weights alone.
-
-    Args:
-        through: axes of the weights -> of the product.
-        axes: axes of the weights -> of what they were made as.
-    """
+def _axes_in(call: ModuleCall, index: int, weights: Tensor, axes: tuple[int, ...]) -> Product | None:
     both = operands(call)
     if both is None:
         return None
-    other = both[both[0] is weights]
-    if other.dim() < min(3, weights.dim()):  # a map that mixes heads
+    is_first, last = both[0] is weights, weights.dim() - 1
+    pair: tuple[int, int] | None = (last - 1, last) if is_first else (last, last - 1)
+    if call.name == "einsum":
+        pair = _in_einsum(call, weights, is_first)
+    if pair is None or min(axes[pair[0]], axes[pair[1]]) < 0:
         return None
-    shared = axes_through(call, other)
-    summed = [axis for axis, to in enumerate(through) if to < 0 and weights.shape[axis] > 1]
-    kept = [axis for axis, to in enumerate(through) if to >= 0 and to not in shared]
-    if len(summed) != 1 or not kept or axes[summed[0]] < 0:
+    return Product(index, call, *both, kept=axes[pair[0]], summed=axes[pair[1]], other=both[is_first])
+
+
+def einsum_letters(call: ModuleCall) -> tuple[str, str, str] | None:
+    """The axes of the two tensors of an einsum and of its result, by their letters; None if it is written otherwise."""
+    equation = call.options["args"][0]
+    if not isinstance(equation, str) or "->" not in equation or "." in equation:
+        return None
+    inputs, output = equation.replace(" ", "").split("->")
+    first, _, second = inputs.partition(",")
+    return first, second, output
+
+
+def _in_einsum(call: ModuleCall, weights: Tensor, is_first: bool) -> tuple[int, int] | None:
+    """The axis of the weights that an einsum keeps, and the one that it sums over with the other tensor."""
+    letters = einsum_letters(call)
+    if letters is None:
+        return None
+    ours, other = letters[:2] if is_first else letters[1::-1]
+    output = letters[2]
+    summed = [letter for letter in ours if letter in other and letter not in output]
+    kept = [letter for letter in ours if letter in output and letter not in other]
+    rows = [letter for letter in ours if letter in other and letter in output]  # a map that mixes heads has none
+    if len(summed) != 1 or not kept or not rows or len(ours) != weights.dim():
         return None
     # heads that share one value are kept as well: the queries are as many as the keys, or stand last
-    alike = [axis for axis in kept if weights.shape[axis] == weights.shape[summed[0]]]
-    query = axes[(alike or kept)[-1]]
-    return None if query < 0 else Product(index, call, *both, kept=query, summed=axes[summed[0]], other=other)
+    alike = [letter for letter in kept if weights.shape[ours.index(letter)] == weights.shape[ours.index(summed[0])]]
+    return ours.index((alike or kept)[-1]), ours.index(summed[0])
+
+
+def _letters_after(call: ModuleCall, weights: Tensor, axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Which axes of the first weights the axes of an einsum's result are; -1 for heads that it mixes."""
+    letters, both = einsum_letters(call), operands(call)
+    if letters is None or both is None:
+        return None
+    ours = letters[0 if both[0] is weights else 1]
+    return tuple(axes[ours.index(x)] if x in ours else -1 for x in letters[2]) if len(ours) == len(axes) else None
 
 
 def product_behind(flow: Flow, index: int) -> Product | None:

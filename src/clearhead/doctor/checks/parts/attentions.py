@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.doctor.checks.base import Finding, Skipped, Subject, finding, model_check
 from clearhead.doctor.probes.attention import FUSED, HIDDEN, AttentionCall, attentions, scale_of
 from clearhead.doctor.probes.flow import ADD, Flow, read_by
-from clearhead.doctor.probes.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, axes_through
+from clearhead.doctor.probes.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, einsum_letters
 from clearhead.doctor.probes.tensors import is_same
 from clearhead.doctor.probes.tracing import dropout_probability, recorded_ops
 
@@ -98,18 +98,16 @@ def _shared(subject: Subject, maps: Sequence[AttentionCall], flow: Flow) -> list
 
 def _is_projected(flow: Flow, attention: AttentionCall, key: Tensor) -> bool:
     """Whether keys are the output of a matrix, apart from their shape, and not a memory that is read as it is."""
-    index = flow.maker(*unshaped(flow, key, attention.index))
-    return index is not None and flow.calls[index].name in LINEAR | PRODUCTS
-
-
-def unshaped(flow: Flow, tensor: Tensor, before: int) -> tuple[Tensor, int]:
-    """What a tensor was before it was reshaped or scaled, and before which operation that was read."""
+    before, tensor = attention.index, key
     for _ in range(PLAIN_STEPS):
         index = flow.maker(tensor, before)
-        if index is None or flow.calls[index].name not in TURNING | RESHAPING | KEEPING:
-            break
-        before, tensor = index, next(part for part in read_by(flow.calls[index]) if part.is_floating_point())
-    return tensor, before
+        if index is None:
+            return False
+        call = flow.calls[index]
+        if call.name not in TURNING | RESHAPING | KEEPING:
+            return call.name in LINEAR | PRODUCTS
+        before, tensor = index, next(t for t in read_by(call) if t.is_floating_point())
+    return False
 
 
 def _groups(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
@@ -201,9 +199,12 @@ def _scales(subject: Subject) -> list[Finding]:
 def _scale(flow: Flow, attention: AttentionCall, query: Tensor) -> tuple[float | None, int]:
     """What the product of the projections is multiplied by, None if it cannot be told, and the width of a head."""
     product = attention.score_product
-    through = [] if product is None else axes_through(product.call, query)
-    summed = [size for size, axis in zip(query.shape, through, strict=False) if axis < 0 and size > 1]
-    return scale_of(flow, attention), summed[0] if len(summed) == 1 else 0 if summed else query.shape[-1]
+    if product is None or product.call.name != "einsum":
+        return scale_of(flow, attention), query.shape[-1]
+    first, second, output = einsum_letters(product.call) or ("", "", "")
+    summed = [letter for letter in first if letter in second and letter not in output]
+    is_plain = len(summed) == 1 and len(first) == query.dim()
+    return scale_of(flow, attention), query.shape[first.index(summed[0])] if is_plain else 0
 
 
 def _is_declared(subject: Subject, scale: float) -> bool:

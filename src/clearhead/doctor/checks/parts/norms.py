@@ -1,22 +1,22 @@
 """A norm works on each token by itself; and where it stands before an attention, keys and values are normalized too."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
-from clearhead.doctor.checks.parts.attentions import unshaped
-from clearhead.doctor.probes.attention import WHOLE, AttentionCall
-from clearhead.doctor.probes.flow import Flow, read_by
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_leaf_norm, is_norm
-from clearhead.doctor.probes.products import LINEAR, NORMS
 from clearhead.doctor.probes.replay import reach_of, replayed
+from clearhead.doctor.probes.tensors import is_same, relative_change
 from clearhead.doctor.probes.tracing import ModuleCall
 
 MOVED = 1e-5  # of the largest number
 FAINTER = 1e-3  # times a row, so that epsilon counts
+REACHED = 1e-4  # of the largest number
+UNDONE = 0.05  # of the largest number: what a norm's epsilon may leave of a factor
 
 
 @model_check("N01", "norms", order=70, covers=("N02", "N06"), needs=STEADY)
@@ -102,35 +102,71 @@ def _divisor(subject: Subject, call: ModuleCall) -> str | None:
 @model_check("N12", "query norms", order=80, covers=("N05",), needs=("finite",))
 def query_norms(subject: Subject) -> list[Finding]:
     """Keys and values are normalized as queries are."""
-    flow = Flow(subject.inside.calls)
-    for attention in subject.attentions:
-        query, key, value = (_projected(flow, attention, number) for number in range(3))
-        norm = next((norm for norm in (_norm_between(flow, query, other) for other in (key, value)) if norm), None)
-        if norm is not None:
-            where = subject.place_of(attention.call)
+    for call, norm in _suspects(subject.module_calls):
+        axis = _axis_of_tokens(subject, norm.inputs[0])
+        if axis is None:
+            continue
+        position = norm.inputs[0].shape[axis] // 2
+        value = _reach_of_length(subject, call, norm, axis, position)
+        if value > REACHED:
             witness = (
-                f"{where.module or 'the attention'} takes its queries from the output of "
-                f"{subject.place_of(norm).module or norm.name}, but keys or values from its input"
+                f"{call.name} takes its queries from the output of {norm.name}, but keys or values from its input: "
+                f"doubling token {position} of that input moves the output for other tokens by {value:.1e}"
             )
-            return [finding((("N12", 0.9), ("N05", 0.1)), witness, where=where)]
+            where = place_of_call(call)
+            return [finding((("N12", 0.9), ("N05", 0.1)), witness, value=value, threshold=REACHED, where=where)]
     return []
 
 
-def _projected(flow: Flow, attention: AttentionCall, number: int) -> tuple[Tensor, int] | None:
-    """What the projection of an attention's queries (0), keys (1) or values (2) reads, and before which operation."""
-    tensor, index = (attention.query, attention.key, attention.value)[number], attention.index
-    if attention.call.name == WHOLE:
-        return attention.call.options["args"][number], index
-    branch = [] if tensor is None else flow.way_back(tensor, index, lambda call: call.name in LINEAR)
-    parts = [part for at in branch[-1:] for part in read_by(flow.calls[at]) if not isinstance(part, nn.Parameter)]
-    return unshaped(flow, parts[0], branch[-1]) if parts else None
+def _suspects(calls: Sequence[ModuleCall]) -> list[tuple[ModuleCall, ModuleCall]]:
+    """Modules that are given a norm's output first, and beside it the input of the same norm; with that norm's call."""
+    norms = [c for c in calls if c.module is not None and is_norm(c.module) and len(c.inputs) == len(c.outputs) == 1]
+    return [
+        (call, norm)
+        for call in calls
+        if call.module is not None and len(call.inputs) > 1
+        for norm in norms
+        if is_same(call.inputs[0], norm.outputs[0]) and any(is_same(other, norm.inputs[0]) for other in call.inputs[1:])
+    ]
 
 
-def _norm_between(flow: Flow, query: tuple[Tensor, int] | None, other: tuple[Tensor, int] | None) -> ModuleCall | None:
-    """The norm that stands between what queries are made of and what keys or values are made of."""
-    if query is None or other is None:
-        return None
-    tensor, index = query
-    branch = flow.way_back(tensor, index, lambda call: any(part is other[0] for part in read_by(call)), limit=12)
-    norms = [call for at in branch if (call := flow.calls[at]).name in NORMS or is_norm(call.module)]
-    return norms[0] if len(norms) == len(branch) and norms else None
+def _reach_of_length(subject: Subject, call: ModuleCall, norm: ModuleCall, axis: int, position: int) -> float:
+    """How far a longer vector of one token moves what the module gives other tokens, of its largest number."""
+    stream, longer = norm.inputs[0], norm.inputs[0].clone()
+    longer.select(axis, position).mul_(2)
+    (normed,) = replayed(norm, longer)
+    if relative_change(norm.outputs[0], normed) > UNDONE:
+        return 0.0  # it does not normalize each token's length
+    outputs = _output_for(subject, call.name, stream, longer.to(subject.device))
+    if outputs is None or outputs.shape != call.outputs[0].shape or outputs.shape[axis] != stream.shape[axis]:
+        return 0.0
+    change = (outputs - call.outputs[0]).abs()
+    change.select(axis, position).zero_()
+    return float(change.max()) / (float(outputs.abs().max()) or 1.0)
+
+
+def _output_for(subject: Subject, name: str, stream: Tensor, longer: Tensor) -> Tensor | None:
+    """The module's output where it is given `longer` instead of `stream`."""
+    outputs: list[Tensor] = []
+
+    def is_stream(value: object) -> bool:
+        return isinstance(value, Tensor) and value.is_floating_point() and is_same(value.cpu(), stream)
+
+    def before(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, Any] | None:
+        if outputs or not any(map(is_stream, (*args, *named.values()))):
+            return None
+        swapped = tuple(longer if is_stream(value) else value for value in args)
+        return swapped, {key: longer if is_stream(value) else value for key, value in named.items()}
+
+    def after(_: nn.Module, args: tuple[object, ...], named: dict[str, object], output: object) -> None:
+        output = output[0] if isinstance(output, (tuple, list)) else output
+        if any(value is longer for value in (*args, *named.values())) and isinstance(output, Tensor):
+            outputs.append(output.detach().to("cpu", copy=True))
+
+    module = subject.model.get_submodule(name)
+    with (
+        module.register_forward_pre_hook(before, with_kwargs=True),
+        module.register_forward_hook(after, with_kwargs=True),
+    ):
+        subject.run(subject.inputs(2))
+    return outputs[0] if outputs else None

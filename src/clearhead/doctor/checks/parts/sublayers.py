@@ -1,41 +1,37 @@
 """Residual connections that are missing."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
-from clearhead.doctor.probes.localization import kept_reading
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.replay import reach_of
 from clearhead.doctor.state_guard import kept
 
+Sublayers = dict[str, nn.Module]  # by path
+
 
 class Reach(NamedTuple):
-    """Whether one token moves anything that is read, and whether at other positions than its own."""
+    """Whether a token moves its own logits, and those of other positions."""
 
     own: bool
     others: bool
 
 
-Sublayers = dict[str, nn.Module]  # by path
-ReachWithout = Callable[[Iterable[nn.Module]], Reach]  # with the matrices of some modules at zero
-
-
 @model_check("N04", "residuals", order=290, covers=("N05",), needs=STEADY, of_tokens=True)
 def residuals(subject: Subject) -> list[Finding]:
     """With all sublayers at zero a token still reaches its own logits, and with feed-forwards at zero others too."""
-    if _reach(subject, (), ()).own:
-        return _missing(subject)
+    before = _reach(subject)
+    if before.own:
+        return _missing(subject, before)
     with attempt(), subject.precise():  # where each layer forgets its input, what is left of a token is faint
-        return _missing(subject)
+        return _missing(subject, _reach(subject))
     raise Skipped("a token hardly moves its own logits, and the model does not run in float64")
 
 
@@ -44,60 +40,21 @@ def residuals_of_rows(subject: Subject) -> list[Finding]:
     """If one output is given for a row, the last layer still reads the row with the sublayers before it at zero."""
     if not subject.gives_rows:
         raise Skipped("it gives one output for each token")
-    return _missing(subject)
-
-
-def _missing(subject: Subject) -> list[Finding]:
     for name, stack in _stacks(subject.model):
         sublayers = _sublayers(name, stack)
-        layers: dict[str, list[str]] = {}
-        for path in sublayers:
-            layers.setdefault(path.rpartition(".")[0], []).append(path)
-        *before, last = layers.values()
-        # one output for a row shows too little of its tokens: what the last layer reads is read in its place
-        reader, judged = ([sublayers[path] for path in last], before) if subject.gives_rows else ([], [*before, last])
-        without = partial(_reach, subject, reader)
-        guilty = _forgetful(subject, stack, without, sublayers, judged) or _outlived(subject, without, sublayers)
-        if guilty is not None:
-            return [_without_residual(subject.model, *guilty)]
+        path = _guilty_of_rows(subject, sublayers) if _is_transformer(stack, sublayers) else None
+        if path is not None:
+            witness = f"with the weights of {path} at zero, the last layer of {name} reads the same from every row"
+            return [_without_residual(subject.model, path, witness)]
     return []
 
 
-def _forgetful(
-    subject: Subject, stack: nn.Module, without: ReachWithout, sublayers: Sublayers, layers: Sequence[Sequence[str]]
-) -> tuple[str, str] | None:
-    """The first sublayer without which nothing passes its layer, and what no longer does."""
-    if not layers or not without(()).own or without(sublayers.values()).own:
-        return None
-    guilty = [[path for path in layer if not without([sublayers[path]]).own] for layer in layers]
-    is_whole = guilty == [*layers]
-    if subject.gives_rows:  # what makes a row shorter or wider may well be read alone
-        is_meant = is_whole or len({tuple(map(_kind, paths)) for paths in guilty}) > 1 or not _is_transformer(stack)
-    else:  # where all are guilty it may be intended, but not with two kinds of them and norms, as in Transformers
-        is_meant = is_whole and not _is_transformer(stack)
-    if is_meant or not any(guilty):
-        return None
-    first = next(path for paths in guilty for path in paths)
-    # several streams may be mixed by matrices of the sublayer's own, around the part that it holds
-    parts = _parts(sublayers[first])
-    if parts and without(parts).own:
-        return None
-    lost = "moves what the last layer reads" if subject.gives_rows else "moves its own logits"
-    return first, f"with the weights of {first} at zero, a token no longer {lost}"
-
-
-def _outlived(subject: Subject, without: ReachWithout, sublayers: Sublayers) -> tuple[str, str] | None:
-    """The first sublayer that works on each token alone, and without which what others gave the stream is lost."""
-    kinds: dict[str, list[str]] = {}
-    for path in sublayers:
-        kinds.setdefault(_kind(path), []).append(path)
-    local = {kind for kind, paths in kinds.items() if _is_local(subject, sublayers[paths[0]])}
-    for kind in local if len(kinds) > len(local) and without(()).others else ():
-        first, modules = kinds[kind][0], [sublayers[path] for path in kinds[kind]]
-        # a single matrix may well be a map that the attention of its layer needs
-        if sum(p.dim() > 1 for p in modules[0].parameters()) > 1 and not without(modules).others:
-            return first, f"with the weights of all {kind} at zero, no token moves another's logits"
-    return None
+def _missing(subject: Subject, before: Reach) -> list[Finding]:
+    for name, stack in _stacks(subject.model):
+        guilty = _guilty(subject, before, stack, _sublayers(name, stack))
+        if guilty is not None:
+            return [_without_residual(subject.model, *guilty)]
+    return []
 
 
 def _without_residual(model: nn.Module, path: str, witness: str) -> Finding:
@@ -141,14 +98,37 @@ def _parts(module: nn.Module) -> list[nn.Module]:
     return [child for child in module.children() if _has_matrices(child)]
 
 
-def _is_transformer(stack: nn.Module) -> bool:
+def _is_transformer(stack: nn.Module, sublayers: Sublayers) -> bool:
     """Whether layers hold norms, and sublayers of several kinds."""
-    is_mixed = len({_kind(path) for path in _sublayers("", stack)}) > 1
-    return is_mixed and any(is_norm(module) for module in stack.modules())
+    return len({_kind(path) for path in sublayers}) > 1 and any(is_norm(module) for module in stack.modules())
 
 
 def _kind(path: str) -> str:
     return path.rpartition(".")[2]
+
+
+def _guilty(subject: Subject, before: Reach, stack: nn.Module, sublayers: Sublayers) -> tuple[str, str] | None:
+    """The sublayer without which nothing passes its layer, and what no longer does."""
+    if before.own and not _reach_without(subject, sublayers.values()).own:
+        guilty = [path for path, module in sublayers.items() if not _reach_without(subject, [module]).own]
+        # several streams may be mixed by matrices of the sublayer's own, around the part that it holds
+        parts = _parts(sublayers[guilty[0]]) if guilty else []
+        if parts and _reach_without(subject, parts).own:
+            return None
+        # where all are guilty it may be intended, but not with two kinds of them and norms, as in Transformers
+        if guilty and (len(guilty) < len(sublayers) or _is_transformer(stack, sublayers)):
+            return guilty[0], f"with the weights of {guilty[0]} at zero, a token no longer moves its own logits"
+    kinds: dict[str, list[str]] = {}
+    for path in sublayers:
+        kinds.setdefault(_kind(path), []).append(path)
+    local = {kind for kind, paths in kinds.items() if _is_local(subject, sublayers[paths[0]])}
+    for kind in local if len(kinds) > len(local) and before.others else ():
+        first, modules = kinds[kind][0], [sublayers[path] for path in kinds[kind]]
+        if sum(p.dim() > 1 for p in modules[0].parameters()) < 2 or _reach_without(subject, modules).others:
+            continue
+        if _comes_last(subject, first, local):
+            return first, f"with the weights of all {kind} at zero, no token moves another's logits"
+    return None
 
 
 def _is_local(subject: Subject, module: nn.Module) -> bool:
@@ -164,29 +144,32 @@ def _is_local(subject: Subject, module: nn.Module) -> bool:
     return value is not None and value <= 1e-6
 
 
-def _reach(subject: Subject, reader: Sequence[nn.Module], silenced: Iterable[nn.Module]) -> Reach:
-    """What one changed token moves with the matrices of some modules at zero; everything if that cannot be told.
+def _comes_last(subject: Subject, path: str, local: set[str]) -> bool:
+    """Whether a sublayer is called after those of its layer that mix tokens."""
+    owner, _, name = path.rpartition(".")
+    children = dict(subject.model.get_submodule(owner).named_children())
+    paths = {f"{owner}.{kind}": kind for kind, child in children.items() if kind == name or _has_matrices(child)}
+    order = [paths[call.name] for call in subject.modules_called(subject.inputs(2)) if call.name in paths]
+    mixing = [kind for kind in order if kind not in local]
+    return bool(mixing) and name in order and order.index(name) > order.index(mixing[0])
 
-    Args:
-        reader: the input of the first of these to be called is read; if there are none, the logits.
-    """
-    inputs, other, t = subject.inputs(2, salt=14), subject.inputs(2, salt=15).ids, subject.calling.T // 2
-    is_changed = torch.arange(inputs.ids.shape[1]) == t
-    new = torch.where(other == inputs.ids, other.roll(1, 1), other)
-    changed = inputs.with_tokens(False, torch.where(is_changed, new, inputs.ids))
-    with _silent(silenced):
-        before, after = (_read(subject, reader, rows) for rows in (inputs, changed))
-    positions = kept_reading((~is_changed).expand(inputs.ids.shape))
-    own, others = False, False
-    for first, second in zip(before, after, strict=True):
-        if first.shape != second.shape or not (first.isfinite() & second.isfinite()).all():
-            return Reach(True, True)  # a matrix that is divided by its own length cannot be zero
-        scale = 8 * torch.finfo(first.dtype).eps * float(first.abs().max())
-        moved = torch.where((second - first).abs() > scale, second, first)
-        elsewhere = positions(first, moved)
-        own |= not torch.equal(first, moved)
-        others |= elsewhere is None or bool(elsewhere.any())
-    return Reach(own, others) if before else Reach(True, True)
+
+def _reach(subject: Subject) -> Reach:
+    """What one changed token moves; everything if that cannot be told."""
+    inputs, other, t = subject.inputs(2, salt=14), subject.inputs(2, salt=15), subject.calling.T // 2
+    ids = inputs.ids.clone()
+    ids[:, t] = torch.where(other.ids[:, t] == ids[:, t], other.ids[:, t - 1], other.ids[:, t])
+    base = subject.run(inputs)
+    if not base.isfinite().all():  # a matrix that is divided by its own length cannot be zero
+        return Reach(True, True)
+    scale = 8 * torch.finfo(base.dtype).eps * float(base.abs().max())
+    moved = (subject.run(replace(inputs, ids=ids)) - base).abs().amax((0, 2)) > scale  # (T,)
+    return Reach(bool(moved[t]), bool(moved[torch.arange(len(moved)) != t].any()))
+
+
+def _reach_without(subject: Subject, modules: Iterable[nn.Module]) -> Reach:
+    with _silent(modules):
+        return _reach(subject)
 
 
 @contextmanager
@@ -199,17 +182,46 @@ def _silent(modules: Iterable[nn.Module]) -> Iterator[None]:
         yield
 
 
-def _read(subject: Subject, reader: Sequence[nn.Module], rows: Inputs) -> list[Tensor]:
-    """All numbers that the first of these modules to be called is given; without any, the logits."""
+def _guilty_of_rows(subject: Subject, sublayers: Sublayers) -> str | None:
+    """The first sublayer behind which nothing is left of a row, if all layers have the same kind of them."""
+    layers: dict[str, list[str]] = {}
+    for path in sublayers:
+        layers.setdefault(path.rpartition(".")[0], []).append(path)
+    *before, last = layers.values()
+    reader = [sublayers[path] for path in last]
+    if not before or not _reads_rows(subject, reader, ()) or _reads_rows(subject, reader, sublayers.values()):
+        return None
+    guilty = [[path for path in layer if not _reads_rows(subject, reader, [sublayers[path]])] for layer in before]
+    kinds = {tuple(map(_kind, paths)) for paths in guilty}
+    if len(kinds) != 1 or not 0 < len(guilty[0]) < len(before[0]):
+        return None  # what makes a row shorter or wider may well be read alone
+    parts = _parts(sublayers[guilty[0][0]])
+    return None if parts and _reads_rows(subject, reader, parts) else guilty[0][0]
+
+
+def _reads_rows(subject: Subject, reader: Iterable[nn.Module], silenced: Iterable[nn.Module]) -> bool:
+    """Whether the input of the first of these modules depends on the row, with the matrices of others at zero.
+
+    True if that cannot be told.
+    """
+    with _silent(silenced):
+        first, second = (_read(subject, reader, salt) for salt in (14, 15))
+    if first.shape != second.shape or not len(first) or not (first.isfinite() & second.isfinite()).all():
+        return True
+    return float((first - second).abs().max()) > 8 * torch.finfo(first.dtype).eps * float(first.abs().max())
+
+
+def _read(subject: Subject, modules: Iterable[nn.Module], salt: int) -> Tensor:
+    """All numbers that the first of these modules to be called is given, for random rows."""
     tensors: list[Tensor] = []
 
     def note(_: nn.Module, arguments: tuple[object, ...], named: dict[str, object]) -> None:
         if not tensors:  # of the first call only
             numbers = (value for value in (*arguments, *named.values()) if isinstance(value, Tensor))
-            tensors.extend(value.detach().to("cpu", copy=True) for value in numbers if value.is_floating_point())
+            tensors.extend(value.detach().cpu().flatten() for value in numbers if value.is_floating_point())
 
     with ExitStack() as hooks:
-        for module in reader:
+        for module in modules:
             hooks.enter_context(module.register_forward_pre_hook(note, with_kwargs=True))
-        logits = subject.run(rows)
-    return tensors if reader else [logits]
+        subject.run(subject.inputs(2, salt=salt))
+    return torch.cat(tensors) if tensors else torch.empty(0)
