@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from html import escape
 
 from clearhead.inspection import Curve
-from clearhead.inspection.curve import Point, smooth, thin, ticks
+from clearhead.inspection.curve import LossAxis, Point, smooth, thin, ticks
 from clearhead.inspection.svg import BOTTOM, HEIGHT, LEFT, MOST_POINTS, RIGHT, STYLE, WIDTH, Frame
 
 # Okabe and Ito's colours, told apart by everyone and dark enough for white, bright enough for black paper.
@@ -19,7 +19,8 @@ def curves_picture(curves: Mapping[str, Curve], title: str, vocab_size: int) -> 
     """The smoothed training losses of several trainings by name, as one `<svg>` element that stands alone."""
     cap = HIGHEST * math.log(vocab_size)
     lines = {name: _capped(smooth(curve.train), cap) for name, curve in curves.items()}
-    frame = Frame(Curve(validation=tuple(point for points in lines.values() for point in points)))
+    whole = Curve(validation=tuple(point for points in lines.values() for point in points))
+    frame = Frame(LossAxis(whole, below=0.06, above=0.03), whole.last_step)
     drawing = _axes(frame)
     for number, (name, points) in enumerate(lines.items()):
         style = (
@@ -45,8 +46,8 @@ def _capped(points: tuple[Point, ...], cap: float) -> tuple[Point, ...]:
 
 
 def _axes(frame: Frame) -> list[str]:
-    drawing = [f'<text x="12" y="20">training {frame.loss_axis.name}</text>']
-    for tick in frame.loss_axis.ticks(8):
+    drawing = [f'<text x="12" y="20">training {frame.axis.name}</text>']
+    for tick in frame.axis.ticks(8):
         y = f"{frame.y(tick):.1f}"
         drawing.append(f'<path class="grid" d="M{LEFT},{y} H{WIDTH - RIGHT}"/>')
         drawing.append(f'<text class="number" x="{LEFT - 10}" y="{y}" dy=".35em" text-anchor="end">{tick:.6g}</text>')
