@@ -43,7 +43,6 @@ class GradientAccount:
 class Use:
     """The gradients at the moment when a step takes them."""
 
-    parameters: int
     with_gradient: list[nn.Parameter] = field(default_factory=list)
     wiped: list[nn.Parameter] = field(default_factory=list)  # a backward filled it, and now it is empty
     again: list[nn.Parameter] = field(default_factory=list)  # a step used this very gradient, and no backward followed
@@ -104,7 +103,7 @@ class GradientLog:
         """What a step is about to take."""
         held = tuple(parameters)
         self.open(held)
-        usage = Use(len(held))
+        usage = Use()
         square, before, after = 0.0, 0.0, 0.0
         for parameter in held:
             account, gradient = self.accounts[id(parameter)], parameter.grad

@@ -9,7 +9,7 @@ from clearhead.doctor.calling.names import parameters_of
 from clearhead.doctor.calling.outputs import arrange
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.checks.loss.losses import labels_parameter
-from clearhead.doctor.checks.loss.scoring import asked, logits_in, quieter
+from clearhead.doctor.checks.loss.scoring import logits_in, quieter, xray_of_call
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.loss import IGNORED, STRAIGHT, Xray
 from clearhead.doctor.probes.tensors import first_true
@@ -81,5 +81,5 @@ def _asked_for(subject: Subject, convention: Convention, name: str, *, marked: i
     labels = inputs.ids.clone()
     labels[2, subject.calling.T - marked :] = IGNORED
     model, arguments = quieter(subject), {name: labels.clone()}
-    reading = asked(subject, model, lambda: convention.raw(model, inputs, **arguments), inputs, labels).reading
+    reading = xray_of_call(subject, model, lambda: convention.raw(model, inputs, **arguments), inputs, labels).reading
     return None if reading.residual > STRAIGHT else reading

@@ -13,12 +13,12 @@ from clearhead.doctor.calling.names import CACHE, LABELS, MASK, POSITIONS, SEGME
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Status, Subject, Where, finding, model_check
 from clearhead.doctor.checks.loss.scoring import (
     MARKS,
-    Asked,
-    asked,
+    LossXray,
     half_padded,
     makes_a_loss,
     number_of_labels,
     quieter,
+    xray_of_call,
 )
 from clearhead.doctor.probes.locations import place_of_call, place_of_module
 from clearhead.doctor.probes.loss import FEW, STRAIGHT, Xray, ahead, offset_among, shares_at_offsets
@@ -52,7 +52,7 @@ def losses(subject: Subject) -> list[Finding]:
     labels, mark = subject.inputs(3, salt=10).ids % number_of_labels(subject), None
     for mark in (*MARKS, subject.pad_id):
         try:
-            result = asked_with(subject, model, name, half_padded(subject, labels, mark))
+            result = xray_with(subject, model, name, half_padded(subject, labels, mark))
             break
         except (IndexError, RuntimeError, ValueError):  # it does not know this mark
             continue
@@ -81,11 +81,11 @@ def labels_parameter(subject: Subject) -> str | None:
     return next((name for name in others if makes_a_loss(subject, name)), None)
 
 
-def asked_with(subject: Subject, model: nn.Module, name: str, labels: Tensor) -> Asked:
+def xray_with(subject: Subject, model: nn.Module, name: str, labels: Tensor) -> LossXray:
     """What it asks for if it is given these labels (B, T) beside three rows of tokens."""
     inputs, arranged = subject.inputs(3, salt=9), labels.t() if subject.convention.time_first else labels
     arguments = {name: arranged.clone()}  # a copy: some write over their labels
-    return asked(subject, model, lambda: subject.convention.raw(model, inputs, **arguments), inputs, labels)
+    return xray_of_call(subject, model, lambda: subject.convention.raw(model, inputs, **arguments), inputs, labels)
 
 
 def _aligned(subject: Subject, name: str, reading: Xray, ids: Tensor) -> list[Finding]:
@@ -172,7 +172,7 @@ def _ignores_a_token(subject: Subject, model: nn.Module, name: str, mark: int | 
     labels = torch.tensor((edge * (3 * T))[: 3 * T]).view(3, T)
     labels[2, -1] = mark
     try:
-        reading = asked_with(subject, model, name, labels).reading
+        reading = xray_with(subject, model, name, labels).reading
     except (Skipped, IndexError, RuntimeError, ValueError):
         return []
     offset = reading.offset if reading.offset is not None else offset_among(reading.targets, labels)[0] or 0
@@ -184,7 +184,7 @@ def _ignores_a_token(subject: Subject, model: nn.Module, name: str, mark: int | 
     return []
 
 
-def _outweighed(result: Asked) -> list[Finding]:
+def _outweighed(result: LossXray) -> list[Finding]:
     """What is added to the cross-entropy stays smaller than it."""
     reading = result.reading
     if reading.residual > STRAIGHT:
@@ -199,7 +199,7 @@ def _outweighed(result: Asked) -> list[Finding]:
     return [finding("L11", witness, value=abs(rest) / entropy, threshold=2, status="warn")]
 
 
-def _where(subject: Subject, result: Asked, id: str) -> Where:
+def _where(subject: Subject, result: LossXray, id: str) -> Where:
     """The innermost module that computes the loss; for a fault of alignment, the one that gives it its logits."""
     value = result.loss.detach().cpu()
     for call in result.calls:

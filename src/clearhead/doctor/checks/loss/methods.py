@@ -13,7 +13,7 @@ from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import LABELS, TOKENS, is_of_a_library
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, Where, attempt, model_check
 from clearhead.doctor.checks.loss.losses import ALIGNED, LOSS_FAULTS, TARGET_FAULTS, labels_parameter
-from clearhead.doctor.checks.loss.scoring import MARKS, asked, half_padded, quieter
+from clearhead.doctor.checks.loss.scoring import MARKS, half_padded, quieter, xray_of_call
 from clearhead.doctor.checks.padding.padding_tokens import knows_padding
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.loss import STRAIGHT
@@ -41,7 +41,7 @@ def losses_of_inputs(subject: Subject) -> list[Finding]:
     ids = half_padded(subject, inputs.ids, pad)
     inputs = inputs if pad is None else replace(inputs, ids=ids, labels=ids, keep=ids != pad)
     model = quieter(subject)
-    result = asked(subject, model, lambda: subject.convention.raw(model, inputs), inputs, ids)
+    result = xray_of_call(subject, model, lambda: subject.convention.raw(model, inputs), inputs, ids)
     if result.reading.residual > STRAIGHT:
         return []
     findings = result.judged(subject, mark=pad, shifts=True)
@@ -114,7 +114,7 @@ def _judged(subject: Subject, method: Callable[..., object]) -> list[Finding] | 
             ids = labels if style.alone else ids
             arguments = style.arguments(ids.clone(), labels.clone())
             with attempt() as attempted:
-                result = asked(
+                result = xray_of_call(
                     subject, model, partial(method, model, *arguments), Inputs(ids, labels=ids), labels, FRAMES
                 )
             if attempted.failed:  # it takes something else

@@ -22,7 +22,7 @@ ALIKE = 1e-4  # of the logits' spread: they are the same but for rounding
 
 
 @dataclass(frozen=True)
-class Asked:
+class LossXray:
     """What a loss asks for: its X-ray, the logits (B, T, V) that it is made of, and the modules that were called."""
 
     reading: Xray
@@ -80,14 +80,14 @@ def makes_a_loss(subject: Subject, name: str) -> bool:
     return False  # it is something else
 
 
-def asked(
+def xray_of_call(
     subject: Subject,
     model: nn.Module,
     call: Callable[[], object],
     inputs: Inputs,
     labels: Tensor,
     frames: Sequence[slice] = (slice(None),),
-) -> Asked:
+) -> LossXray:
     """What a call asks of its logits: of those that it computes on its way, as it returns them or in another order.
 
     Args:
@@ -117,7 +117,7 @@ def asked(
     if subject.convention.drops_last and frame == slice(None):
         slope[:, -1] = 0  # its target is a token more than there are labels
     logits, slope = undone(logits, slope)
-    return Asked(read(slope, logits, labels, float(loss.detach())), logits, loss, calls)
+    return LossXray(read(slope, logits, labels, float(loss.detach())), logits, loss, calls)
 
 
 def _logits_among(subject: Subject, model: nn.Module, tensors: Sequence[Tensor], inputs: Inputs) -> Tensor | None:

@@ -83,8 +83,8 @@ def _left_over(log_p: Callable[[Tensor], Tensor], gradient: Tensor, logits: Tens
     with torch.enable_grad():
         leaf = logits.detach().float().clone().requires_grad_()
         scores = log_p(leaf)
-        asked = scores[:, :L].gather(-1, targets.clamp_min(0)[..., None])[..., 0][targets >= 0]
-        (other,) = torch.autograd.grad(asked.sum(), leaf, retain_graph=True)
+        log_likelihood = scores[:, :L].gather(-1, targets.clamp_min(0)[..., None])[..., 0][targets >= 0]
+        (other,) = torch.autograd.grad(log_likelihood.sum(), leaf, retain_graph=True)
         (behind,) = torch.autograd.grad(scores[:, L:].square().sum(), leaf)
     first, second = (slope[behind == 0].double() for slope in (gradient, other))
     rest = first - second * (first @ second) / (second @ second).clamp_min(1e-30)
