@@ -85,8 +85,8 @@ def test_the_penalty_is_that_of_transformers() -> None:
     logits = 3 * torch.randn(5, 11, generator=generator)
     ids = torch.randint(11, (5, 4), generator=generator)
     present = torch.zeros(5, 11, dtype=torch.bool).scatter_(1, ids, value=True)
-    theirs = transformers.RepetitionPenaltyLogitsProcessor(1.3)(ids, logits.clone())
-    torch.testing.assert_close(penalize_repetition(logits, present, 1.3), theirs)
+    expected = transformers.RepetitionPenaltyLogitsProcessor(1.3)(ids, logits.clone())
+    torch.testing.assert_close(penalize_repetition(logits, present, 1.3), expected)
 
 
 @given(
