@@ -168,7 +168,7 @@ def test_one_character_again_and_again_is_no_text() -> None:
 
 @pytest.mark.parametrize("minutes", [0, -1, float("nan"), float("inf")])
 def test_an_impossible_time_is_refused_before_anything_is_done(minutes: float) -> None:
-    with pytest.raises(UsageError, match="minutes must be above 0 and finite"):
+    with pytest.raises(UsageError, match="`minutes` must be above 0 and finite"):
         train("no such file", minutes=minutes)
 
 
@@ -254,7 +254,7 @@ def test_a_memory_that_may_be_too_small_is_said_before(monkeypatch: pytest.Monke
     for there, warned in ((None, False), (3 * needed, False), (needed, True)):
         monkeypatch.setattr(planning, "memory", lambda device, there=there: there)
         reasons = plan({"train": {"steps": 9}}, None, None, text).reasons
-        assert any("lower --train.batch_size" in reason for reason in reasons) == warned
+        assert any("lower `train.batch_size`" in reason for reason in reasons) == warned
     assert (hardware.memory(torch.device("cpu")) or 2**30) > 2**28
 
 
