@@ -122,7 +122,7 @@ def test_bad_pairs_are_counted_and_skipped_or_refused(tmp_path: Path) -> None:
     assert sorted(texts_of(data, data.train) + data.val_texts) == sorted(TEXTS)
     with pytest.raises(DataError) as error:
         prepare_pairs(config_of(*both, bad_pairs="refuse"))
-    assert str(error.value) == f"{both[0]}: {sentence}(line 12); mend them, or set data.bad_pairs to skip"
+    assert str(error.value) == f"{both[0]}: {sentence}(line 12); mend them, or set `data.bad_pairs=skip`"
     assert prepare_pairs(config_of(table(tmp_path, TEXTS), bad_pairs="refuse")).n_skipped == 0
 
 
@@ -261,7 +261,9 @@ def test_a_tokenizer_without_the_special_tokens_is_refused(tmp_path: Path) -> No
     alphabet = "".join(map("".join, TEXTS))
     for end, pad, what in ((False, True, "end of a sentence"), (True, False, "filling up short rows")):
         Tokenizer.characters(alphabet, end=end, pad=pad).save(tmp_path / what)
-        with pytest.raises(DataError, match=f"the tokenizer has no special token for the {what}.*; set data.tokenizer"):
+        with pytest.raises(
+            DataError, match=f"the tokenizer has no special token for the {what}.*; set `data.tokenizer`"
+        ):
             prepare_pairs(config_of(path, tokenizer=str(tmp_path / what)))
     source, target = (Tokenizer.characters(letters, end=True, pad=True) for letters in (alphabet, alphabet + "§"))
     with pytest.raises(DataError, match="source and target have different ids for the end of a sentence"):

@@ -165,7 +165,7 @@ def test_too_little_text_is_a_sentence(tmp_path: Path, cache: Path, text: str, s
 
 def test_a_cut_that_leaves_a_side_without_text_is_a_sentence(tmp_path: Path) -> None:
     for val_fraction, name in ((0.001, "val"), (0.999, "train")):
-        with pytest.raises(DataError, match=rf"data\.val_fraction {val_fraction} .* for {name}; at least 2"):
+        with pytest.raises(DataError, match=rf"`data\.val_fraction` {val_fraction} .* for {name}; at least 2"):
             prepare(DataConfig(source=file(tmp_path), val_fraction=val_fraction))
 
 
@@ -275,7 +275,7 @@ def test_a_tokenizer_without_a_mask_cannot_mask(tmp_path: Path, cache: Path) -> 
     plain.save(tmp_path / "plain")
     named = config.model_copy(update={"tokenizer": str(tmp_path / "plain" / "tokenizer.json")})
     for options, tokenizer in ((config, plain), (named, None)):
-        with pytest.raises(DataError, match=r"no mask token.* set data\.tokenizer to auto, char, bpe or a tokenizer"):
+        with pytest.raises(DataError, match=r"no mask token.* set `data\.tokenizer` to auto, char, bpe or a tokenizer"):
             prepare(options, tokenizer=tokenizer, masks=True)
     assert not (cache / "texts").exists()
     Tokenizer.characters(PROSE, mask=True).save(tmp_path / "plain")

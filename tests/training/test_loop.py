@@ -235,7 +235,7 @@ def test_ten_skips_in_a_row_end_the_training_with_a_sentence() -> None:
     model, mover, state = start(config)
     events = fit(model, config, spoil_loss(model, lambda step: step > 5), seed=0, optimizer=mover, state=state)
     with pytest.raises(
-        ClearheadError, match=r"10 steps in a row, up to step 16; .* with train\.learning_rate below 0\.01"
+        ClearheadError, match=r"10 steps in a row, up to step 16; .* with `train\.learning_rate` below 0\.01"
     ):
         list(events)
     assert state.step == 6 + SKIPS_ALLOWED
@@ -303,7 +303,7 @@ def out_of_memory(ids: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("forward", [out_of_device_memory, out_of_memory])
 def test_too_little_memory_says_which_option_to_lower(forward: Any) -> None:
-    with pytest.raises(ClearheadError, match=r"4 sequences in 2 parts; train\.micro_batches = 4 needs about half"):
+    with pytest.raises(ClearheadError, match=r"4 sequences in 2 parts; `train\.micro_batches=4` needs about half"):
         next(fit(tiny_model(), tiny_config(micro_batches=2), tiny_batch, seed=0, forward=forward))
 
 

@@ -194,9 +194,9 @@ def test_any_optimizer_of_torch_moves_as_torchs_own(name: str) -> None:
     [
         (
             "adamm",
-            "there is no optimizer 'adamm'; did you mean 'adam'? train.optimizer takes adamw, muon or the name",
+            "there is no optimizer 'adamm'; did you mean 'adam'? `train.optimizer` takes adamw, muon or the name",
         ),
-        ("???", "there is no optimizer '???'; train.optimizer takes"),
+        ("???", "there is no optimizer '???'; `train.optimizer` takes"),
         ("Optimizer", "torch.optim.Optimizer cannot move this model"),
         ("lbfgs", "torch.optim.LBFGS cannot move this model"),
         ("SparseAdam", "torch.optim.SparseAdam cannot move this model"),

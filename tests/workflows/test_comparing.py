@@ -7,7 +7,8 @@ import pytest
 from workflow_helpers import tiny, write_text
 
 import clearhead as ch
-from clearhead.errors import DataError, UsageError
+from clearhead.errors import ClearheadError, DataError, UsageError
+from clearhead.inspection.svg import Series, chart
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +67,18 @@ def test_one_run_is_no_comparison() -> None:
             ch.compare_runs(runs)
     with pytest.raises(DataError, match="there is no run 'b'"):
         ch.compare_runs(["a", "b"])
+
+
+def test_a_page_that_cannot_be_written_is_told_in_one_sentence() -> None:
+    train("a")
+    train("b")
+    with pytest.raises(ClearheadError, match=r"^runs cannot be written: .*; choose another `out`$"):
+        ch.compare_runs(["a", "b"], out="runs")
+
+
+def test_a_run_of_one_evaluation_is_drawn_as_a_dot() -> None:
+    drawing = chart("loss", "Loss", "nats", [Series("a", ((0.0, 2.0),))])
+    assert re.search(r'<path class="color0" d="M([\d.]+,[\d.]+) \1"/>', drawing)
 
 
 def test_what_a_run_wrote_does_nothing_on_the_page() -> None:

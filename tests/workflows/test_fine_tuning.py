@@ -115,11 +115,11 @@ def test_a_shorter_block_and_another_dropout_may_be_had(positions: str) -> None:
 
 
 CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
-    ({"model": {"d_model": "32"}}, "model.d_model is 16 in first, not 32; leave it out"),
-    ({"model": {"norm": "layernorm"}}, "model.norm is rmsnorm in first"),
-    ({"model": {"block_size": 32}}, "model.block_size 32 is more than the 16 of first"),
+    ({"model": {"d_model": "32"}}, "`model.d_model` is 16 in first, not 32; leave it out"),
+    ({"model": {"norm": "layernorm"}}, "`model.norm` is rmsnorm in first"),
+    ({"model": {"block_size": 32}}, "`model.block_size` 32 is more than the 16 of first"),
     ({"objective": "seq2seq"}, "objective"),
-    ({"data": {"tokenizer": "char"}}, "first brings its tokenizer; leave out data.tokenizer char"),
+    ({"data": {"tokenizer": "char"}}, "first brings its tokenizer; leave out `data.tokenizer=char`"),
     ({"data": {"source": "pairs"}}, "pairs is sentence pairs, but first learned 'causal'"),
 ]
 

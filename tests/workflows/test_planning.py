@@ -151,7 +151,7 @@ def test_checkpoints_go_with_the_evaluations() -> None:
 def test_a_given_window_as_long_as_the_text_is_refused() -> None:
     longest = len(prepared(300).prepared.train) - 1
     assert planned(300, options={"model": {"block_size": longest}}).model.block_size == longest
-    with pytest.raises(UsageError, match=f"block_size {longest + 1} is longer than the training text"):
+    with pytest.raises(UsageError, match=f"`model.block_size` {longest + 1} is longer than the training text"):
         planned(300, options={"model": {"block_size": longest + 1}})
 
 

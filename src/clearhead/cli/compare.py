@@ -1,11 +1,14 @@
 """clearhead compare"""
 
 import argparse
+from collections.abc import Mapping, Sequence
 
 from clearhead.cli.arguments import Parser
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.pages import one_line
+
+DIFFERENCES = "options that differ"
 
 
 def parser() -> Parser:
@@ -32,15 +35,12 @@ def run(args: argparse.Namespace) -> None:
     compared = workflows.compare_runs(getattr(args, "runs", ()), out=getattr(args, "out", None))
     facts = {name: [fact.get(name, "-") for fact in compared.facts] for fact in compared.facts for name in fact}
     options = {name: [str(value) for value in values] for name, values in compared.options.items()}
-    widths = [max(20, *(len(one_line(name)) for name in (*facts, *options)))]
-    for column, name in enumerate(compared.names):
-        widths.append(
-            max(len(one_line(text)) for text in (name, *(row[column] for row in (*facts.values(), *options.values()))))
-        )
-    for title, rows in (("figures", facts), ("options that differ", options)):
-        console.say(_row([title, *compared.names], widths), "bold")
-        for name, values in rows.items():
-            console.say(_row([name, *values], widths))
+    tables = [_table(title, compared.names, rows) for title, rows in (("figures", facts), (DIFFERENCES, options))]
+    widths = [max(map(len, column)) for column in zip(*(row for table in tables for row in table), strict=True)]
+    for header, *rows in tables:
+        console.say(_line(header, widths), "bold")
+        for row in rows:
+            console.say(_line(row, widths))
         console.say("")
     console.say(compared.verdict, "bold")
     console.say(f"The curves and samples are in {compared.page}.")
@@ -54,6 +54,12 @@ def run(args: argparse.Namespace) -> None:
     )
 
 
-def _row(cells: list[str], widths: list[int]) -> str:
-    first, *rest = map(one_line, cells)
-    return f"{first:<{widths[0]}}" + "".join(f"  {cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))
+def _table(title: str, names: Sequence[str], rows: Mapping[str, Sequence[str]]) -> list[list[str]]:
+    """A header with the runs' names, and the rows below it."""
+    table = [(title, *names), *((name, *values) for name, values in rows.items())]
+    return [[one_line(cell) for cell in row] for row in table]
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    first, *rest = cells
+    return first.ljust(widths[0]) + "".join(f"  {cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True))

@@ -54,11 +54,11 @@ def notes_on_documents(survey: Survey, cut: int, tokenizer: Tokenizer) -> list[s
     ends = np.cumsum(survey.lengths)
     before = int(np.searchsorted(ends, cut, side="right"))  # documents that are whole before the cut
     held_out = f"{1 - cut / survey.characters:.1%} of the text is held out"
-    notes = [f"{len(ends):,} documents, the last {len(ends) - before:,} for validation: {held_out}."]
+    notes = [f"{len(ends):,} documents, the last {len(ends) - before:,} for validation: {held_out}"]
     if cut not in ends:
-        notes = [f"{len(ends):,} documents, too uneven to cut between two: document {before + 1:,} is on both sides."]
+        notes = [f"{len(ends):,} documents, too uneven to cut between two: document {before + 1:,} is on both sides"]
     if tokenizer.end_of_document is None:
-        notes.append("The tokenizer has no token for the end of a document, so nothing marks where one begins.")
+        notes.append("the tokenizer has no token for the end of a document, so nothing marks where one begins")
     return notes
 
 

@@ -72,7 +72,7 @@ class Masking:
         assert tokenizer.mask is not None, "a tokenizer for the masked objective needs a mask"
         special = frozenset(i for i in (tokenizer.mask, tokenizer.pad, tokenizer.end_of_document) if i is not None)
         if tokenizer.vocab_size - len(special) < 2:
-            raise DataError("the text is one character again and again; there is nothing to learn from it")
+            raise DataError("the text is a single repeated character; there is nothing to learn from it")
         return cls(tokenizer.mask, tokenizer.vocab_size, special, probability)
 
 

@@ -94,7 +94,7 @@ def prepare(
     if masks and tokenizer is not None and tokenizer.mask is None:
         raise DataError(
             "the tokenizer has no mask token, without which nothing can be masked; "
-            f"set data.tokenizer to auto, char, bpe or a tokenizer.json that has one, such as {MASK}"
+            f"set `data.tokenizer` to auto, char, bpe or a tokenizer.json that has one, such as {MASK}"
         )
     content = source.identity()
     progress = on_progress or (lambda share: None)
@@ -162,7 +162,7 @@ def _make(
     for name, side in zip(_SIDES, sides, strict=True):
         if side.tokens < 2:
             raise DataError(
-                f"data.val_fraction {config.val_fraction} of {surveyed.characters:,} characters leaves "
+                f"`data.val_fraction` {config.val_fraction} of {surveyed.characters:,} characters leaves "
                 f"{counted(side.tokens, 'token')} for {name}; at least 2 are needed"
             )
     tokenizer.save(folder)

@@ -97,7 +97,7 @@ def ticks(low: float, high: float, about: int, *, whole: bool = False) -> list[f
 
 
 class Axis:
-    """From a value to its height as a share of the picture's. Logarithmic, small differences at the end can be seen.
+    """Maps a value to a share of the picture's height. On a logarithmic axis, small differences at the end show.
 
     Args:
         low, high: the least and the greatest value.

@@ -66,8 +66,9 @@ class Frame:
 
     def path(self, points: tuple[Point, ...], kind: str) -> str:
         """A line through the points."""
-        if len(points) < 2:
+        if not points:
             return ""
+        points = points * 2 if len(points) == 1 else points  # a line to itself is a dot
         places = " ".join(f"{self.x(step):.1f},{self.y(value):.1f}" for step, value in points)
         return f'<path class="{kind}" d="M{places}"/>'
 
@@ -94,7 +95,7 @@ def chart(
     logarithmic: bool = False,
     height: int = LOW_HEIGHT,
 ) -> str:
-    """Some lines in one `<svg>` element, each in a color of its own (`class="color N"`); there is at least one point.
+    """Some lines in one `<svg>` element, each in its own color (`class="color0"` and so on); at least one has a point.
 
     Args:
         name: of the element, unlike those of the others on its page.
@@ -102,7 +103,7 @@ def chart(
         unit: what the vertical axis measures.
     """
     values = [value for line in series for _, value in line.points]
-    last = max(step for line in series for step, _ in line.points)
+    last = max([1.0, *(step for line in series for step, _ in line.points)])  # as for a curve, at least 1
     frame = Frame(Axis(min(values), max(values), unit, logarithmic=logarithmic, below=0.06, above=0.03), last, height)
     drawing = _grid(frame, x_name)
     for index, line in enumerate(series):

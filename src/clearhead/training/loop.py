@@ -213,7 +213,7 @@ class _Loop:
         saved = "what was saved before is good" if self.has_saved else "nothing was saved before"
         return ClearheadError(
             f"{reason}, up to step {self.state.step}; {saved}: "
-            f"resume with train.learning_rate below {self.config.learning_rate:g}"
+            f"resume with `train.learning_rate` below {self.config.learning_rate:g}"
         )
 
 

@@ -89,7 +89,7 @@ def _torch_class(name: str) -> type[torch.optim.Optimizer]:
         close = did_you_mean(name.lower(), [*OPTIMIZERS, *classes])
         raise UsageError(
             f"there is no optimizer '{name}'{close or ';'} "
-            f"train.optimizer takes {', '.join(OPTIMIZERS)} or the name of any class of torch.optim"
+            f"`train.optimizer` takes {', '.join(OPTIMIZERS)} or the name of any class of torch.optim"
         )
     return classes[name.lower()]
 

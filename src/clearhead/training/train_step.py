@@ -45,7 +45,7 @@ class Computation:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             self._losses = self._eager
             self.notice = (
-                f"torch.compile failed ({reason}), so the model runs uncompiled; train.compile = off silences this"
+                f"torch.compile failed ({reason}), so the model runs uncompiled; `train.compile=off` silences this"
             )
             self.model.zero_grad(set_to_none=True)
             return self._run(on_device, tokens=tokens, seed=seed, step=step)
@@ -86,5 +86,5 @@ def explaining_memory(config: TrainConfig) -> Iterator[None]:
         parts = 2 * config.micro_batches
         raise ClearheadError(
             f"the memory is too small for a batch of {config.batch_size} sequences in {config.micro_batches} parts; "
-            f"train.micro_batches = {parts} needs about half and gives the same gradient, or lower train.batch_size"
+            f"`train.micro_batches={parts}` needs about half and gives the same gradient, or lower `train.batch_size`"
         ) from error

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clearhead.errors import UsageError
+from clearhead.errors import ClearheadError, UsageError
 from clearhead.files import write_text
 from clearhead.inspection import ComparedRun, ComparisonReport, Point, render_comparison
 from clearhead.workflows.runs.find import all_runs, open_folder
@@ -53,6 +53,7 @@ def compare_runs(runs: Sequence[str | Path | RunFolder] = (), *, out: str | Path
     Raises:
         UsageError: fewer than two runs.
         DataError: there is no such run, or it is damaged.
+        ClearheadError: the page cannot be written.
     """
     chosen = [open_folder(run) for run in runs] or [run for run in all_runs() if run.metrics.exists()][:2]
     if len(chosen) < 2:
@@ -89,8 +90,11 @@ def compare_runs(runs: Sequence[str | Path | RunFolder] = (), *, out: str | Path
         {name: [str(value) for value in values] for name, values in options.items()},
     )
     page = PAGE if out is None else Path(out)
-    page.parent.mkdir(parents=True, exist_ok=True)
-    write_text(page, render_comparison(report))
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        write_text(page, render_comparison(report))
+    except OSError as error:
+        raise ClearheadError(f"{page} cannot be written: {error.strerror or error}; choose another `out`") from None
     return RunComparison(tuple(names), tuple(figures), tuple(facts), options, unit, report.verdict, page)
 
 

@@ -201,7 +201,7 @@ def _from_data(decided: Settings, settings: Settings) -> Settings:
     if own < 2:
         raise DataError("the text is a single repeated character; there is nothing to learn from it")
     if requested is not None and int(requested) < own:
-        raise UsageError(f"model.vocab_size {requested} is too small for the tokenizer's {own} tokens; leave it out")
+        raise UsageError(f"`model.vocab_size` {requested} is too small for the tokenizer's {own} tokens; leave it out")
     return {**decided, "vocab_size": int(requested or own)}
 
 

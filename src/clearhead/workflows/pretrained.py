@@ -72,12 +72,12 @@ class Origin:
         for option, value in config.model.model_dump().items():
             there = getattr(self.config.model, option)
             if option not in FREE and value != there:
-                raise UsageError(f"model.{option} is {there} in {here}, not {value}; leave it out")
+                raise UsageError(f"`model.{option}` is {there} in {here}, not {value}; leave it out")
         longest = self.config.model.block_size
         if config.model.block_size > longest:
-            raise UsageError(f"model.block_size {config.model.block_size} is more than the {longest} of {here}")
+            raise UsageError(f"`model.block_size` {config.model.block_size} is more than the {longest} of {here}")
         if config.data.tokenizer != "auto":
-            raise UsageError(f"{here} brings its tokenizer; leave out data.tokenizer {config.data.tokenizer}")
+            raise UsageError(f"{here} brings its tokenizer; leave out `data.tokenizer={config.data.tokenizer}`")
         if is_pairs(config.data) != (config.objective == "seq2seq"):
             kind = "sentence pairs" if is_pairs(config.data) else "a text and no sentence pairs"
             raise UsageError(f"{config.data.source} is {kind}, but {here} learned '{config.objective}'; use other data")

@@ -84,7 +84,7 @@ def test_a_manifest_that_is_nested_without_end_is_a_damaged_one(finished: Run) -
 def test_after_a_rate_that_was_too_high_a_lower_one_goes_on() -> None:
     write_text()
     options = tiny(optimizer="adamw", learning_rate=1000, warmup_steps=0, save_every=4, steps=20)
-    with pytest.raises(ClearheadError, match="nothing was saved before: resume with train"):
+    with pytest.raises(ClearheadError, match="nothing was saved before: resume with `train"):
         train("my.txt", out="run", options=options)
     run = resume("run", options={"train": {"learning_rate": 1e-3}})
     records = [record for record in run.records() if record["kind"] == "step"]

@@ -214,7 +214,7 @@ def _notes_on_faults(opened: Opened, surveys: list[PairSurvey], config: DataConf
     faults = [(part, survey) for part, survey in zip(filter(None, opened), surveys, strict=True) if survey.bad]
     if config.bad_pairs == "refuse" and faults:
         part, survey = faults[0]
-        raise DataError(f"{part.name}: {describe_faults(survey.bad)}; mend them, or set data.bad_pairs to skip")
+        raise DataError(f"{part.name}: {describe_faults(survey.bad)}; mend them, or set `data.bad_pairs=skip`")
     return [f"skipped of {part.name}: {describe_faults(survey.bad)}" for part, survey in faults]
 
 

@@ -34,7 +34,7 @@ def special_tokens(tokenizers: Tokenizers) -> tuple[int, int]:
         DataError: there are none, they are the same, or those of source and target differ.
     """
     ends, pads = {tokenizer.end_of_document for tokenizer in tokenizers}, {tokenizer.pad for tokenizer in tokenizers}
-    advice = "set data.tokenizer to auto, char, bpe or another tokenizer.json"
+    advice = "set `data.tokenizer` to auto, char, bpe or another tokenizer.json"
     for what, ids in (("end of a sentence, such as </s>", ends), ("filling up short rows, such as <pad>", pads)):
         if None in ids:
             raise DataError(f"the tokenizer has no special token for the {what}, which pairs need; {advice}")

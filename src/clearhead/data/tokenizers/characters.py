@@ -18,7 +18,7 @@ class UnseenCharacterError(DataError):
         self.character, self.offset = character, offset
         super().__init__(
             f"the tokenizer has never seen the character {character!r} (U+{ord(character):04X}) {where}; "
-            "remove it, or train with a text that has it or with data.tokenizer bpe"
+            "remove it, or train with a text that has it or with `data.tokenizer=bpe`"
         )
 
 

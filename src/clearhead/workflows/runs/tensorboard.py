@@ -16,7 +16,7 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise UsageError(
-                "train.tensorboard needs TensorBoard, which is not installed: pip install 'clearhead[tensorboard]'"
+                "`train.tensorboard` needs TensorBoard, which is not installed: pip install 'clearhead[tensorboard]'"
             ) from None
         self.writer = SummaryWriter(str(folder), purge_step=first_step)
 

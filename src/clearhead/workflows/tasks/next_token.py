@@ -69,7 +69,7 @@ class NextToken(Task):
         if "block_size" in options.get("model", {}):
             if block >= n_train:
                 raise UsageError(
-                    f"model.block_size {block} is longer than the training text of {n_train} tokens; "
+                    f"`model.block_size` {block} is longer than the training text of {n_train} tokens; "
                     f"at most {longest} makes sense here"
                 )
         else:
