@@ -123,19 +123,22 @@ def test_many_panics_at_once_block_nobody() -> None:
     """Each text of a batch reports its own; a pipe that nobody drains would be full after some 400."""
     library = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a"))
     library.pre_tokenizer = tokenizers.pre_tokenizers.FixedLength(0)
-    with pytest.raises(DataError, match="the tokenizer cannot encode"), guard.guarded("encode", quiet=True):
+    with (
+        pytest.raises(DataError, match="the tokenizer cannot encode"),
+        guard.catch_tokenizer_errors("encode", quiet=True),
+    ):
         library.encode_batch_fast(["abc"] * 600, add_special_tokens=False)
 
 
 def test_what_others_print_meanwhile_is_kept(capfd: pytest.CaptureFixture[str]) -> None:
-    with guard.guarded("be used", quiet=True):
+    with guard.catch_tokenizer_errors("be used", quiet=True):
         os.write(2, b"from elsewhere")
     assert capfd.readouterr().err == "from elsewhere"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, TypeError, OverflowError, MemoryError])
 def test_what_is_not_the_librarys_passes_the_boundary(error: type[BaseException]) -> None:
-    with pytest.raises(error), guard.guarded("be used", quiet=True):
+    with pytest.raises(error), guard.catch_tokenizer_errors("be used", quiet=True):
         raise error
 
 

@@ -163,7 +163,7 @@ def test_optimizer_bytes_are_those_of_its_state(optimizer: str, architecture: st
         parameter.grad = torch.zeros_like(parameter)
     optimizer_of_model = build_optimizer(model, train)
     optimizer_of_model.step(0.0)  # torch's make their state at the first step
-    moments = optimizer_of_model.moments.values()
+    moments = optimizer_of_model.state.values()
     numbers = sum(tensor.numel() for tensor in moments if tensor.dim())  # not the counters of steps
     assert account(model_config, train).bytes["optimizer"] == 4 * numbers
 

@@ -59,8 +59,8 @@ def test_what_is_loaded_is_what_was_saved(tied: bool, optimizer: str, tmp_path: 
     other, other_mover, _ = start(config, tie_embeddings=tied, seed=5)
     assert checkpoints.load(path, other, other_mover) == state
     assert_same_weights(other, model)
-    assert mover.moments.keys() == other_mover.moments.keys()
-    assert all(torch.equal(tensor, other_mover.moments[name]) for name, tensor in mover.moments.items())
+    assert mover.state.keys() == other_mover.state.keys()
+    assert all(torch.equal(tensor, other_mover.state[name]) for name, tensor in mover.state.items())
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", *TORCHS])

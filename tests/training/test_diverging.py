@@ -43,7 +43,7 @@ def assert_finite(folder: Path) -> None:
     for path in folder.iterdir():
         model, optimizer, _ = start(tiny_config(optimizer="muon" if "muon" in folder.name else "adamw"))
         checkpoints.load(path, model, optimizer)
-        for name, tensor in {**named_tensors(model), **optimizer.moments}.items():
+        for name, tensor in {**named_tensors(model), **optimizer.state}.items():
             assert tensor.isfinite().all(), f"{name} in {path.name}"
 
 

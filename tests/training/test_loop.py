@@ -227,7 +227,7 @@ def test_what_is_not_finite_never_reaches_the_weights(spoil: Any, optimizer: str
         assert all(same) if event.skipped else not any(same), f"step {event.step}"
         weights = {name: tensor.clone() for name, tensor in named_tensors(model).items()}
     assert state.skipped == 3
-    assert all(tensor.isfinite().all() for tensor in mover.moments.values())
+    assert all(tensor.isfinite().all() for tensor in mover.state.values())
 
 
 def test_ten_skips_in_a_row_end_the_training_with_a_sentence() -> None:

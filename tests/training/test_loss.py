@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from training_helpers import VOCAB, tiny_model
 
-from clearhead.training.loss import backward, counted_tokens, losses_of, token_loss_sum
+from clearhead.training.loss import backward, counted_tokens, make_loss_fn, token_loss_sum
 
 
 def ragged_batch(seed: int, rows: int, share_ignored: float) -> tuple[Tensor, Tensor]:
@@ -38,7 +38,7 @@ def test_parts_give_the_whole_batchs_loss_and_gradient(seed: int, rows: int, par
     results = []
     for pieces in (1, parts):
         model.zero_grad()
-        loss = backward(losses_of(model), batch, tokens=tokens, parts=pieces)
+        loss = backward(make_loss_fn(model), batch, tokens=tokens, parts=pieces)
         results.append((loss, gradients(model)))
     (whole, expected), (split, actual) = results
     torch.testing.assert_close(split, whole, rtol=1e-6, atol=1e-6)
@@ -50,7 +50,7 @@ def test_parts_give_the_whole_batchs_loss_and_gradient(seed: int, rows: int, par
 def test_the_gradient_is_that_of_the_mean_over_counted_tokens() -> None:
     model = tiny_model(dropout=0.0)
     inputs, targets = ragged_batch(3, 4, 0.5)
-    loss = backward(losses_of(model), (inputs, targets), tokens=counted_tokens(targets), parts=2)
+    loss = backward(make_loss_fn(model), (inputs, targets), tokens=counted_tokens(targets), parts=2)
     actual = gradients(model)
     model.zero_grad()
     mean = nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
@@ -64,5 +64,5 @@ def test_a_batch_without_a_counted_token_moves_nothing() -> None:
     model = tiny_model(dropout=0.0)
     inputs, targets = ragged_batch(0, 3, 2.0)
     assert counted_tokens(targets) == 0
-    assert float(backward(losses_of(model), (inputs, targets), tokens=0)) == 0
+    assert float(backward(make_loss_fn(model), (inputs, targets), tokens=0)) == 0
     assert all(not gradient.any() for gradient in gradients(model).values())

@@ -139,7 +139,7 @@ def test_every_parameter_is_moved_by_exactly_one_optimizer(tied: bool, optimizer
     moved = build_optimizer(model, tiny_config(optimizer=optimizer))
     assert moved.parameters.keys() == dict(model.named_parameters()).keys()
     assert all(moved.parameters[name] is p for name, p in model.named_parameters())
-    assert {name.rpartition(".")[0] for name in moved.moments} == moved.parameters.keys()
+    assert {name.rpartition(".")[0] for name in moved.state} == moved.parameters.keys()
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -223,9 +223,9 @@ def test_state_is_created_without_writing_to_a_parameter(name: str) -> None:
     moved.step(0.01)
     fresh = build_optimizer(tiny_model(bias=True), config)
     versions = [p._version for p in fresh.parameters.values()]
-    fresh.make_room(moved.moments)
+    fresh.init_state(moved.state)
     assert [p._version for p in fresh.parameters.values()] == versions
     assert all(p.grad is None for p in fresh.parameters.values())
-    assert {key: tensor.shape for key, tensor in fresh.moments.items()} == {
-        key: tensor.shape for key, tensor in moved.moments.items()
+    assert {key: tensor.shape for key, tensor in fresh.state.items()} == {
+        key: tensor.shape for key, tensor in moved.state.items()
     }

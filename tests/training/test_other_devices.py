@@ -17,7 +17,7 @@ from clearhead.config.presets import DEFAULTS, PRESETS
 from clearhead.models import LanguageModel, build_model
 from clearhead.training import build_optimizer
 from clearhead.training.loop import clip_gradient
-from clearhead.training.loss import backward, losses_of
+from clearhead.training.loss import backward, make_loss_fn
 from clearhead.training.muon import Muon
 from clearhead.training.train_step import to_device
 
@@ -57,7 +57,7 @@ def test_a_step_is_queued_without_waiting(name: str) -> None:
     optimizer = build_optimizer(model, config.train)
     ids = ids_elsewhere()
     with OnTheProcessor() as on_cpu:
-        loss = backward(losses_of(model), (ids, ids), tokens=64, parts=2)
+        loss = backward(make_loss_fn(model), (ids, ids), tokens=64, parts=2)
         norm = clip_gradient(model, config.train.max_grad_norm)
     assert not on_cpu.operations, "a CUDA graph cannot hold what is on the processor"
     optimizer.step(0.01)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead.config import TrainConfig
 from clearhead.data import IGNORED
-from clearhead.training.loss import NONE, SMOOTHINGS, Smoothing, backward, losses_of
+from clearhead.training.loss import NO_SMOOTHING, SMOOTHINGS, Smoothing, backward, make_loss_fn
 from clearhead.training.loss import token_loss_sum as both_sums
 
 V = 11
@@ -22,7 +22,7 @@ def logits_and_targets(seed: int = 0) -> tuple[Tensor, Tensor]:
     return logits, targets
 
 
-def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NONE) -> Tensor:
+def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NO_SMOOTHING) -> Tensor:
     return both_sums(logits, targets, smoothing)[0]
 
 
@@ -111,7 +111,7 @@ def test_accumulation_gives_the_whole_batchs_gradient(parts: int) -> None:
     gradients = []
     for split in (1, parts):
         leaf = logits.clone().requires_grad_()
-        backward(losses_of(lambda x: x, smoothing), (leaf, targets), tokens=tokens, parts=split)
+        backward(make_loss_fn(lambda x: x, smoothing), (leaf, targets), tokens=tokens, parts=split)
         assert leaf.grad is not None
         gradients.append(leaf.grad)
     torch.testing.assert_close(gradients[1], gradients[0])
@@ -123,7 +123,7 @@ def test_what_is_told_is_the_loss_without_smoothing(over: str) -> None:
     logits, targets = logits_and_targets()
     _, plain = both_sums(logits, targets, Smoothing(0.3, over))
     assert float(plain) == pytest.approx(float(token_loss_sum(logits, targets)), rel=1e-6)
-    losses = losses_of(lambda x: x, Smoothing(0.3, over))
+    losses = make_loss_fn(lambda x: x, Smoothing(0.3, over))
     reported = backward(losses, (logits.requires_grad_(), targets), tokens=5)
     assert float(reported) == pytest.approx(float(plain) / 5, rel=1e-6)
 

@@ -62,7 +62,7 @@ def notes_on_documents(survey: Survey, cut: int, tokenizer: Tokenizer) -> list[s
     return notes
 
 
-def notes_on_loss(source: Source, survey: Survey, tokenizer: Tokenizer) -> list[str]:
+def notes_on_lossy_tokenizer(source: Source, survey: Survey, tokenizer: Tokenizer) -> list[str]:
     """Some tokenizers fold case or spaces; then generated text cannot match the original's casing or spacing."""
     return notes_on_round_trip(next(sample(source, survey.characters)), tokenizer)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from clearhead.cache import cache_folder
 from clearhead.config import DataConfig
-from clearhead.data.choices import choose_tokenizer, notes_on_documents, notes_on_loss
+from clearhead.data.choices import choose_tokenizer, notes_on_documents, notes_on_lossy_tokenizer
 from clearhead.data.corpora import CORPORA
 from clearhead.data.documents import Source
 from clearhead.data.encoded import Side, encode_source, token_type
@@ -147,7 +147,7 @@ def _make(
         tokenizer, note = choose_tokenizer(source, surveyed, config, masks=masks)
         notes = [note]
     else:
-        notes = notes_on_loss(source, surveyed, tokenizer)
+        notes = notes_on_lossy_tokenizer(source, surveyed, tokenizer)
     progress(0.3)
     separate = len(surveyed.lengths) > 1
     cut = place_of_cut(surveyed.lengths, config.val_fraction)

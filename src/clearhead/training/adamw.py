@@ -26,14 +26,14 @@ class AdamW:
         self.parameters = dict(parameters)
         self.betas, self.weight_decay, self.eps = betas, weight_decay, eps
         self.fused = all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in self.parameters.values())
-        self.moments: dict[str, Tensor] = {}
+        self.state: dict[str, Tensor] = {}
         for name, p in self.parameters.items():
-            self.moments[f"{name}.mean"] = torch.zeros_like(p, requires_grad=False)
-            self.moments[f"{name}.square"] = torch.zeros_like(p, requires_grad=False)
-            self.moments[f"{name}.step"] = torch.zeros((), device=p.device if self.fused else "cpu")
+            self.state[f"{name}.mean"] = torch.zeros_like(p, requires_grad=False)
+            self.state[f"{name}.square"] = torch.zeros_like(p, requires_grad=False)
+            self.state[f"{name}.step"] = torch.zeros((), device=p.device if self.fused else "cpu")
 
-    def make_room(self, names: Collection[str]) -> None:
-        """All moments exist from the start."""
+    def init_state(self, names: Collection[str]) -> None:
+        """All state exists from the start."""
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
@@ -47,10 +47,10 @@ class AdamW:
         adamw(
             list(moved.values()),
             [p.grad for p in moved.values() if p.grad is not None],
-            [self.moments[f"{name}.mean"] for name in moved],
-            [self.moments[f"{name}.square"] for name in moved],
+            [self.state[f"{name}.mean"] for name in moved],
+            [self.state[f"{name}.square"] for name in moved],
             [],
-            [self.moments[f"{name}.step"] for name in moved],
+            [self.state[f"{name}.step"] for name in moved],
             fused=self.fused or None,
             amsgrad=False,
             beta1=self.betas[0],

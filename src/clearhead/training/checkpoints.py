@@ -44,7 +44,7 @@ def save(
         remove_litter(folder)
         temporary = start_folder(final)
         save_file(_contiguous(named_tensors(model)), temporary / WEIGHTS)
-        save_file(_contiguous(optimizer.moments), temporary / OPTIMIZER, metadata={"optimizer": optimizer.kind})
+        save_file(_contiguous(optimizer.state), temporary / OPTIMIZER, metadata={"optimizer": optimizer.kind})
         write_json(temporary / STATE, dataclasses.asdict(state))
         finish_folder(temporary, final)
         _prune(folder, state, keep, every)
@@ -113,8 +113,8 @@ def load(path: Path, model: nn.Module, optimizer: Optimizer | None = None) -> Tr
         raise DataError(f"{path} was trained with {kind}, the options ask for {optimizer.kind}; choose the same")
     load_tensors(path / WEIGHTS, named_tensors(model))
     if optimizer:
-        optimizer.make_room(moments)
-        load_tensors(path / OPTIMIZER, optimizer.moments)
+        optimizer.init_state(moments)
+        load_tensors(path / OPTIMIZER, optimizer.state)
     return state
 
 
@@ -169,7 +169,7 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 def not_finite(model: nn.Module, optimizer: Optimizer) -> str | None:
     """The first tensor of weights and moments with a number that is not finite; waits for the device once."""
-    tensors = {**named_tensors(model), **optimizer.moments}
+    tensors = {**named_tensors(model), **optimizer.state}
     device = next(iter(named_tensors(model).values())).device
     finite = torch.stack([tensor.isfinite().all().to(device, non_blocking=True) for tensor in tensors.values()])
     return next((name for name, good in zip(tensors, finite.tolist(), strict=True) if not good), None)

@@ -18,10 +18,10 @@ from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped
 from clearhead.training.loss import Forward, counted_tokens
 from clearhead.training.optimizers import Optimizer, build_optimizer
 from clearhead.training.schedules import learning_rate
-from clearhead.training.train_step import Computation
+from clearhead.training.train_step import TrainStep
 
 DIVERGED = 1.0  # nats above the first loss; a model that learns never gets there
-RECENT = 10  # losses in the mean that is compared with it
+RECENT_LOSSES = 10  # losses in the mean that is compared with it
 SKIPS_ALLOWED = 10  # steps in a row without a finite loss and gradient, after which a training gives up
 
 
@@ -64,7 +64,7 @@ def fit(
     """
     optimizer = optimizer or build_optimizer(model, config)
     batch_of = batch_function(batch)
-    loop = _Loop(model, config, optimizer, state or TrainingState(), Computation(model, config, forward), seed)
+    loop = _Loop(model, config, optimizer, state or TrainingState(), TrainStep(model, config, forward), seed)
     while loop.state.step < loop.config.steps:
         if steps is not None:
             loop.replan(steps(loop.state.step))
@@ -94,19 +94,19 @@ class _Loop:
         config: TrainConfig,
         optimizer: Optimizer,
         state: TrainingState,
-        computation: Computation,
+        train_step: TrainStep,
         seed: int,
     ) -> None:
         self.model, self.config, self.optimizer, self.state = model, config, optimizer, state
-        self.computation, self.seed = computation, seed
+        self.train_step, self.seed = train_step, seed
         self.best_before = state.best_loss, state.best_step
         self.must_save = False  # a save is due, and waits until the weights are known to be good
-        self.was_left_out = False  # the last save that was due
+        self.save_was_skipped = False  # the last save that was due
         self.has_saved = self.state.step > 0
         self.skipped_in_a_row = 0
-        self.began_at: float | None = None  # the first loss of this process; the training's own is in the state
-        self.recent: deque[float] = deque(maxlen=RECENT)  # losses of batches that were learned from
-        self.last_good: tuple[Sequence[Tensor], int] | None = None  # the last batch learned from, and its step
+        self.first_loss: float | None = None  # the first loss of this process; the training's own is in the state
+        self.recent_losses: deque[float] = deque(maxlen=RECENT_LOSSES)  # losses of batches that were learned from
+        self.last_good_batch: tuple[Sequence[Tensor], int] | None = None  # the last batch learned from, and its step
 
     def replan(self, steps: int) -> None:
         """Take so many steps in all; the schedule's rest follows."""
@@ -119,27 +119,27 @@ class _Loop:
         rate, tokens = learning_rate(self.config, state.step), counted_tokens(tensors[-1])
         loss, norm = self._gradient(tensors, state.step, tokens)
         finite = math.isfinite(loss) and math.isfinite(norm)
-        learns = finite and norm > 0  # saturated weights have a finite loss but a zero gradient
-        if learns:
-            self.last_good = tensors, state.step
-            self.recent.append(loss)
-            self.began_at = loss if self.began_at is None else self.began_at
+        is_usable = finite and norm > 0  # saturated weights have a finite loss but a zero gradient
+        if is_usable:
+            self.last_good_batch = tensors, state.step
+            self.recent_losses.append(loss)
+            self.first_loss = loss if self.first_loss is None else self.first_loss
             state.first_loss = loss if state.first_loss is None else state.first_loss
         if self.must_save:
             paused = time.perf_counter()
-            yield from self._save_or_leave_out(self._has_not_diverged() if learns else self.weights_are_good(), loss)
+            yield from self._save_or_skip(self._has_not_diverged() if is_usable else self.weights_are_good(), loss)
             began += time.perf_counter() - paused
         if finite:
             self.optimizer.step(rate)
         self._advance(tokens, finite=finite)
-        if self.computation.notice:
-            yield Notice(self.computation.notice, state.step)
-            self.computation.notice = None
+        if self.train_step.notice:
+            yield Notice(self.train_step.notice, state.step)
+            self.train_step.notice = None
         yield Stepped(state.step, loss, rate, norm, tokens, time.perf_counter() - began, skipped=not finite)
         if self.skipped_in_a_row >= SKIPS_ALLOWED:
             raise self.failure(f"loss or gradient was not finite for {self.skipped_in_a_row} steps in a row")
 
-    def _save_or_leave_out(self, is_good: bool, loss: float) -> Iterator[Event]:
+    def _save_or_skip(self, is_good: bool, loss: float) -> Iterator[Event]:
         """Save good weights. Bad ones are not saved, so they lose the rank of best as well."""
         state = self.state
         if is_good:
@@ -148,26 +148,26 @@ class _Loop:
             yield self.save_due()
         else:
             state.best_loss, state.best_step = self.best_before
-            if not self.was_left_out:
+            if not self.save_was_skipped:
                 first = "" if state.first_loss is None else f" (it began at {state.first_loss:.4g})"
                 yield Notice(
                     f"the loss is {loss:.4g}{first}: the training is diverging, so no checkpoint is saved", state.step
                 )
-            self.was_left_out = True
+            self.save_was_skipped = True
 
     def _has_not_diverged(self) -> bool:
         """Whether the last loss and the mean of the last few are at most DIVERGED above the first one."""
         first = self.state.first_loss
-        if first is None or self.began_at is None:
+        if first is None or self.first_loss is None:
             return True
-        highest = max(first, self.began_at) + DIVERGED  # a resume that brings the loss down has not diverged
-        return max(self.recent[-1], sum(self.recent) / len(self.recent)) <= highest
+        highest = max(first, self.first_loss) + DIVERGED  # a resume that brings the loss down has not diverged
+        return max(self.recent_losses[-1], sum(self.recent_losses) / len(self.recent_losses)) <= highest
 
     def _gradient(self, tensors: Sequence[Tensor], step: int, tokens: int) -> tuple[float, float]:
         """Compute the gradient of a batch, clipped; return the loss and the norm before clipping."""
         self.model.train()
         self.model.zero_grad(set_to_none=True)
-        loss = self.computation.gradient(tensors, tokens=tokens, seed=self.seed, step=step)
+        loss = self.train_step.gradient(tensors, tokens=tokens, seed=self.seed, step=step)
         loss_and_norm = torch.stack([loss, clip_gradient(self.model, self.config.max_grad_norm)]).tolist()
         return loss_and_norm[0], loss_and_norm[1]
 
@@ -192,12 +192,12 @@ class _Loop:
 
     def weights_are_good(self) -> bool:
         """Check the weights without a new batch: recompute loss and gradient on the last good one."""
-        if self.last_good is not None:
-            tensors, step = self.last_good
+        if self.last_good_batch is not None:
+            tensors, step = self.last_good_batch
             loss, norm = self._gradient(tensors, step, counted_tokens(tensors[-1]))
             if not (math.isfinite(loss) and 0 < norm < math.inf):
                 return False
-            self.recent.append(loss)
+            self.recent_losses.append(loss)
             for parameter in self.model.parameters():
                 if parameter.grad is not None:
                     parameter.grad.zero_()  # a step may follow, on a batch that has no gradient
@@ -205,7 +205,7 @@ class _Loop:
 
     def save_due(self) -> SaveDue:
         """The event that asks for a save now."""
-        self.must_save, self.was_left_out, self.has_saved = False, False, True
+        self.must_save, self.save_was_skipped, self.has_saved = False, False, True
         return SaveDue(replace(self.state), best=self.state.best_step == self.state.step)
 
     def failure(self, reason: str) -> ClearheadError:

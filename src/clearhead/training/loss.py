@@ -17,7 +17,7 @@ from clearhead.data import IGNORED
 
 IN_CACHE, AT_ONCE = 2**20, 2**26  # logits (rows times V) per chunk, on a CPU and elsewhere
 Forward = Callable[..., Tensor]  # the inputs of a batch -> logits (B, T, V)
-Losses = Callable[..., tuple[Tensor, Tensor]]  # a batch, its targets last -> as `token_loss_sum`
+LossFunction = Callable[..., tuple[Tensor, Tensor]]  # a batch, its targets last -> as `token_loss_sum`
 
 
 def _over_all(share: float, V: int) -> float:
@@ -42,10 +42,10 @@ class Smoothing:
     over: str = "all"
 
 
-NONE = Smoothing()
+NO_SMOOTHING = Smoothing()
 
 
-def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NONE) -> tuple[Tensor, Tensor]:
+def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NO_SMOOTHING) -> tuple[Tensor, Tensor]:
     """Cross entropy in float32, summed over the counted targets: with label smoothing, to train on, and without.
 
     Args:
@@ -109,7 +109,7 @@ def counted_tokens(targets: Tensor) -> int:
     return int((targets != IGNORED).sum())
 
 
-def losses_of(forward: Forward, smoothing: Smoothing = NONE) -> Losses:
+def make_loss_fn(forward: Forward, smoothing: Smoothing = NO_SMOOTHING) -> LossFunction:
     """Compose forward and loss into one function, so that torch.compile sees both.
 
     Args:
@@ -117,18 +117,18 @@ def losses_of(forward: Forward, smoothing: Smoothing = NONE) -> Losses:
         smoothing: of the targets.
     """
 
-    def losses(*batch: Tensor) -> tuple[Tensor, Tensor]:
+    def loss_fn(*batch: Tensor) -> tuple[Tensor, Tensor]:
         *inputs, targets = batch
         return token_loss_sum(forward(*inputs), targets, smoothing)
 
-    return losses
+    return loss_fn
 
 
-def backward(losses: Losses, batch: Sequence[Tensor], *, tokens: int, parts: int = 1) -> Tensor:
+def backward(loss_fn: LossFunction, batch: Sequence[Tensor], *, tokens: int, parts: int = 1) -> Tensor:
     """Add the gradient of the batch's loss to the parameters, `parts` micro-batches one after the other.
 
     Args:
-        losses: see `losses_of`.
+        loss_fn: see `make_loss_fn`.
         batch: inputs and, last, targets (B, T); each split along its first axis.
         tokens: what to divide by: the counted targets of the whole batch.
 
@@ -138,7 +138,7 @@ def backward(losses: Losses, batch: Sequence[Tensor], *, tokens: int, parts: int
     loss = torch.zeros((), device=batch[-1].device)
     for part in zip(*(tensor.tensor_split(parts) for tensor in batch), strict=True):
         if len(part[-1]):
-            smoothed, plain = losses(*part)
+            smoothed, plain = loss_fn(*part)
             (smoothed / max(1, tokens)).backward()  # type: ignore[no-untyped-call]
             loss += plain / max(1, tokens)
     return loss

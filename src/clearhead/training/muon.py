@@ -48,10 +48,10 @@ class Muon:
         assert all(p.ndim == 2 for p in parameters.values()), "Muon moves matrices"
         self.parameters = dict(parameters)
         self.momentum, self.weight_decay, self.precision = momentum, weight_decay, precision
-        self.moments = {f"{name}.momentum": torch.zeros_like(p, requires_grad=False) for name, p in parameters.items()}
+        self.state = {f"{name}.momentum": torch.zeros_like(p, requires_grad=False) for name, p in parameters.items()}
 
-    def make_room(self, names: Collection[str]) -> None:
-        """All moments exist from the start."""
+    def init_state(self, names: Collection[str]) -> None:
+        """All state exists from the start."""
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
@@ -61,7 +61,7 @@ class Muon:
             return
         matrices: list[Tensor] = list(moved.values())
         gradients = [p.grad for p in matrices if p.grad is not None]
-        means = [self.moments[f"{name}.momentum"] for name in moved]
+        means = [self.state[f"{name}.momentum"] for name in moved]
         torch._foreach_lerp_(means, gradients, 1 - self.momentum)
         ahead = torch._foreach_lerp(gradients, means, self.momentum)
         torch._foreach_mul_(matrices, 1 - rate * self.weight_decay)

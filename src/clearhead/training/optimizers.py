@@ -18,7 +18,7 @@ Parameters = Mapping[str, nn.Parameter]
 
 
 class Optimizer(Protocol):
-    """Updates parameters from their gradients. Its whole state is `moments`, named tensors."""
+    """Updates parameters from their gradients. All that it keeps is `state`, named tensors."""
 
     @property
     def kind(self) -> str:
@@ -29,11 +29,11 @@ class Optimizer(Protocol):
         """The parameters that it updates, by the model's names."""
 
     @property
-    def moments(self) -> Mapping[str, Tensor]:
+    def state(self) -> Mapping[str, Tensor]:
         """'<name of the parameter>.<what>' -> the tensor, changed in place by every step."""
 
-    def make_room(self, names: Collection[str]) -> None:
-        """Create moments of these names before they are loaded, where only a step would create them."""
+    def init_state(self, names: Collection[str]) -> None:
+        """Create state of these names before it is loaded, where only a step would create them."""
 
     def step(self, rate: float) -> None:
         """Update every parameter that has a gradient, at this learning rate."""
@@ -49,12 +49,12 @@ class CombinedOptimizer:
         assert len(self.parameters) == sum(len(member.parameters) for member in members), "moved twice"
 
     @property
-    def moments(self) -> Mapping[str, Tensor]:
-        return {name: tensor for member in self.members for name, tensor in member.moments.items()}
+    def state(self) -> Mapping[str, Tensor]:
+        return {name: tensor for member in self.members for name, tensor in member.state.items()}
 
-    def make_room(self, names: Collection[str]) -> None:
+    def init_state(self, names: Collection[str]) -> None:
         for member in self.members:
-            member.make_room(names)
+            member.init_state(names)
 
     def step(self, rate: float) -> None:
         for member in self.members:

@@ -20,7 +20,7 @@ def torch_classes() -> dict[str, type[torch.optim.Optimizer]]:
 class TorchOptimizer:
     """Wraps a class of `torch.optim`; matrices decay, vectors do not.
 
-    The state of a parameter is made at its first step, as torch does, so `moments` is empty before.
+    The state of a parameter is made at its first step, as torch does, so `state` is empty before.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class TorchOptimizer:
             raise UsageError(f"torch.optim.{self.kind} cannot move this model: {error}; choose another") from None
 
     @property
-    def moments(self) -> Mapping[str, Tensor]:
+    def state(self) -> Mapping[str, Tensor]:
         """'<name of the parameter>.<what>' -> the tensor, of the parameters that have been moved."""
         return dict(self._tensors())
 
@@ -66,9 +66,9 @@ class TorchOptimizer:
             state = self._optimizer.state.get(p, {})
             yield from ((f"{name}.{key}", value) for key, value in state.items() if isinstance(value, Tensor))
 
-    def make_room(self, names: Collection[str]) -> None:
+    def init_state(self, names: Collection[str]) -> None:
         """Create missing state, a parameter at a time and without touching it."""
-        missing = {name.rpartition(".")[0] for name in set(names) - self.moments.keys()}
+        missing = {name.rpartition(".")[0] for name in set(names) - self.state.keys()}
         for name in missing & self.parameters.keys():
             p = self.parameters[name]
             self._optimizer.state[p] = self._first_state(p)

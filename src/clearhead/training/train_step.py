@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
-from clearhead.training.loss import Forward, Losses, Smoothing, backward, losses_of
+from clearhead.training.loss import Forward, LossFunction, Smoothing, backward, make_loss_fn
 from clearhead.training.precision import autocast, resolve_precision
 from clearhead.training.randomness import randomness_of
 
 
-class Computation:
+class TrainStep:
     """Runs a model forward and backward. `notice` holds a sentence if compiling failed and eager took over."""
 
     def __init__(self, model: nn.Module, config: TrainConfig, forward: Forward | None = None) -> None:
@@ -23,9 +23,9 @@ class Computation:
         self.precision = resolve_precision(config, self.device)
         self.notice: str | None = None
         smoothing = Smoothing(config.label_smoothing, config.smoothing_over)
-        self._eager: Losses = losses_of(self._in_precision(forward or model), smoothing)
+        self._eager_loss_fn: LossFunction = make_loss_fn(self._in_precision(forward or model), smoothing)
         compiles = config.compile == "on" or (config.compile == "auto" and self.device.type == "cuda")
-        self._losses: Losses = torch.compile(self._eager) if compiles else self._eager
+        self._loss_fn: LossFunction = torch.compile(self._eager_loss_fn) if compiles else self._eager_loss_fn
 
     def gradient(self, batch: Sequence[Tensor], *, tokens: int, seed: int, step: int) -> Tensor:
         """Add the gradient of the batch's loss, which is returned, to the parameters; a pure function of its arguments.
@@ -33,17 +33,17 @@ class Computation:
         Raises:
             ClearheadError: the device's memory is too small for the batch.
         """
-        with explaining_memory(self.config):
+        with explain_out_of_memory(self.config):
             on_device = [to_device(tensor, self.device) for tensor in batch]
             try:
                 return self._run(on_device, tokens=tokens, seed=seed, step=step)
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
-                if self._losses is self._eager:
+                if self._loss_fn is self._eager_loss_fn:
                     raise
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            self._losses = self._eager
+            self._loss_fn = self._eager_loss_fn
             self.notice = (
                 f"torch.compile failed ({reason}), so the model runs uncompiled; `train.compile=off` silences this"
             )
@@ -52,7 +52,7 @@ class Computation:
 
     def _run(self, batch: Sequence[Tensor], *, tokens: int, seed: int, step: int) -> Tensor:
         with randomness_of(seed, step, self.device):
-            return backward(self._losses, batch, tokens=tokens, parts=self.config.micro_batches)
+            return backward(self._loss_fn, batch, tokens=tokens, parts=self.config.micro_batches)
 
     def _in_precision(self, forward: Forward) -> Forward:
         def computed(*inputs: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 @contextmanager
-def explaining_memory(config: TrainConfig) -> Iterator[None]:
+def explain_out_of_memory(config: TrainConfig) -> Iterator[None]:
     """Turn out-of-memory errors into a sentence that names the option to lower."""
     try:
         yield

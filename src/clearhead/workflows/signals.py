@@ -11,7 +11,7 @@ from clearhead.errors import InterruptedRunError, OutputError
 from clearhead.workflows.events import Observer, WorkflowEvent
 from clearhead.workflows.tasks import Batches
 
-PATIENCE = 2  # signals that wait for the training to be saved; one more ends it at once
+GRACEFUL_SIGNALS = 2  # signals that wait for the training to be saved; one more ends it at once
 
 
 class Interruption:
@@ -33,7 +33,7 @@ class Interruption:
         self.stop = True
 
 
-def until(interrupted: Interruption, batch: Batches) -> Batches:
+def interruptible_batches(interrupted: Interruption, batch: Batches) -> Batches:
     """Batches until the event is set. It stops between steps, after the last step's events were delivered."""
 
     def next_batch(step: int) -> Sequence[Tensor]:
@@ -60,7 +60,7 @@ def interruptible() -> Iterator[Interruption]:
     def ask(number: int, frame: object) -> None:
         nonlocal signals
         signals += 1
-        if signals > PATIENCE:
+        if signals > GRACEFUL_SIGNALS:
             raise SystemExit(InterruptedRunError.exit_code)
         interrupted.set()
 
@@ -74,7 +74,7 @@ def interruptible() -> Iterator[Interruption]:
             signal.signal(number, handler)
 
 
-def while_watched(observe: Observer, interrupted: Interruption) -> Observer:
+def stop_on_output_error(observe: Observer, interrupted: Interruption) -> Observer:
     """Whoever watched may go away (a pipe is closed, a disk is full): then the training stops and saves."""
 
     def tell(event: WorkflowEvent) -> None:

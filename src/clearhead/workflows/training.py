@@ -37,7 +37,7 @@ from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.recorder import Recorder, forget_after
 from clearhead.workflows.runs.report import is_complete, write_report
 from clearhead.workflows.runs.tensorboard import TensorBoard
-from clearhead.workflows.signals import interruptible, until, while_watched
+from clearhead.workflows.signals import interruptible, interruptible_batches, stop_on_output_error
 from clearhead.workflows.tasks import Task, open_task
 
 SILENCE = 5.0  # seconds without a word that a person can stand
@@ -162,11 +162,11 @@ def _train(
     model = build_model(config.model, seed=config.seed) if origin is None else origin.model_for(config.model)
     model = model.to(choose_device(config.train.device))
     optimizer = build_optimizer(model, config.train)
-    state = _take_up(run, model, optimizer, task, observe)
+    state = _restore(run, model, optimizer, task, observe)
     if state.step > config.train.steps:
         raise UsageError(f"{run.folder} has done {counted(state.step, 'step')} already; raise `train.steps`")
-    with interruptible() as interrupted, threads(config.train.threads), _board(run, config, state) as board:
-        observe = while_watched(observe, interrupted)
+    with interruptible() as interrupted, threads(config.train.threads), _tensorboard(run, config, state) as log_event:
+        observe = stop_on_output_error(observe, interrupted)
         if check and state.step == 0:
             fresh = origin is None and not run.checkpoints.exists()
             report = task.preflight(model, optimizer, config, fresh=fresh)
@@ -179,7 +179,7 @@ def _train(
         events = fit(
             model,
             config.train,
-            until(interrupted, task.batches(config)),
+            interruptible_batches(interrupted, task.batches(config)),
             seed=config.seed,
             optimizer=optimizer,
             state=state,
@@ -188,14 +188,14 @@ def _train(
             steps=None if budget is None else budget.steps,
         )
         if budget is not None:
-            events = _within(budget, events, run, config, observe)
+            events = _apply_budget(budget, events, run, config, observe)
         with Recorder(run, model, optimizer, task, observe) as recorder:
             observe(Started(run.folder, state.step, config.train.steps, task.floor, task.bytes_per_token))
             if origin is not None:
                 recorder.begin_from(origin.source)
             try:
                 for event in events:
-                    board(event)
+                    log_event(event)
                     recorder.take(event)
             except KeyboardInterrupt:
                 raise _stopped(run, state, interrupted.reason) from None
@@ -209,7 +209,7 @@ def _train(
 
 
 @contextmanager
-def _board(run: RunFolder, config: RunConfig, state: TrainingState) -> Iterator[Callable[[Event], object]]:
+def _tensorboard(run: RunFolder, config: RunConfig, state: TrainingState) -> Iterator[Callable[[Event], object]]:
     """TensorBoard, where it is wanted, as a consumer of events."""
     if not config.train.tensorboard:
         yield lambda event: None
@@ -218,7 +218,7 @@ def _board(run: RunFolder, config: RunConfig, state: TrainingState) -> Iterator[
         yield board.take
 
 
-def _within(
+def _apply_budget(
     budget: Budget, events: Iterator[Event], run: RunFolder, config: RunConfig, observe: Observer
 ) -> Iterator[Event]:
     """The same events; what the budget changes is said, and is in the run's options before the next checkpoint."""
@@ -244,7 +244,7 @@ def _stopped(run: RunFolder, state: TrainingState, reason: str) -> InterruptedRu
     )
 
 
-def _take_up(
+def _restore(
     run: RunFolder, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer
 ) -> TrainingState:
     checkpoint = checkpoints.newest(run.checkpoints)

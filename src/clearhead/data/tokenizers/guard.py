@@ -14,13 +14,13 @@ from clearhead.data.tokenizers.sandboxed import INTO_CHARACTERS, in_short
 from clearhead.errors import DataError
 
 # Components that cannot panic, whatever their options; others are listened to, so that nobody reads what Rust prints.
-CALM = {"Sequence", "ByteLevel", "Fuse", "Strip", "Metaspace", "WhitespaceSplit", "Digits"}
+PANIC_FREE = {"Sequence", "ByteLevel", "Fuse", "Strip", "Metaspace", "WhitespaceSplit", "Digits"}
 
 _ERROR_OUTPUT = 2
-_redirected = threading.Lock()
+_redirect_lock = threading.Lock()
 
 
-class guarded:  # noqa: N801  (named as what it does; a class, as a generator would take longer than some calls)
+class catch_tokenizer_errors:  # noqa: N801  (named as what it does; a class, as a generator would take longer than some calls)
     """Whatever the library raises inside becomes a sentence.
 
     Args:
@@ -31,35 +31,35 @@ class guarded:  # noqa: N801  (named as what it does; a class, as a generator wo
         DataError: the library refused, or panicked.
     """
 
-    __slots__ = ("_action", "_silence")
+    __slots__ = ("_action", "_suppression")
 
     def __init__(self, action: str, *, quiet: bool = False) -> None:
-        self._action, self._silence = action, _without_rusts_report() if quiet else None
+        self._action, self._suppression = action, _suppress_panic_report() if quiet else None
 
     def __enter__(self) -> None:
-        if self._silence is not None:
-            self._silence.__enter__()
+        if self._suppression is not None:
+            self._suppression.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._silence is not None:
-            self._silence.__exit__(kind, error, traceback)
-        if error is not None and is_the_librarys(error):
+        if self._suppression is not None:
+            self._suppression.__exit__(kind, error, traceback)
+        if error is not None and is_tokenizers_error(error):
             raise DataError(
                 f"the tokenizer cannot {self._action}: {in_short(error)}; use another tokenizer.json"
             ) from None
 
 
-def is_the_librarys(error: BaseException) -> bool:
+def is_tokenizers_error(error: BaseException) -> bool:
     """Whether it is what the library raises: a bare `Exception`, or pyo3's PanicException, which is no `Exception`."""
     return type(error) is Exception or type(error).__name__ == "PanicException"
 
 
-def is_calm(library: tokenizers.Tokenizer) -> bool:
+def cannot_panic(library: tokenizers.Tokenizer) -> bool:
     """Whether no component of it can panic."""
     states = [state_of(part) for part in (library.normalizer, library.pre_tokenizer, library.decoder)]
-    return all(state in (None, INTO_CHARACTERS) or _types(state) <= CALM for state in states)
+    return all(state in (None, INTO_CHARACTERS) or _types(state) <= PANIC_FREE for state in states)
 
 
 def _types(state: Mapping[str, object]) -> set[object]:
@@ -68,9 +68,9 @@ def _types(state: Mapping[str, object]) -> set[object]:
 
 
 @contextmanager
-def _without_rusts_report() -> Iterator[None]:
+def _suppress_panic_report() -> Iterator[None]:
     """What is printed on standard error while the block runs follows after it, but for a report of a panic."""
-    with _redirected:
+    with _redirect_lock:
         try:
             original = os.dup(_ERROR_OUTPUT)
         except OSError:  # it is closed, so nobody reads it
@@ -86,7 +86,7 @@ def _without_rusts_report() -> Iterator[None]:
             try:
                 yield
             except BaseException as error:
-                panicked = is_the_librarys(error)
+                panicked = is_tokenizers_error(error)
                 raise
             finally:
                 os.dup2(original, _ERROR_OUTPUT)

@@ -18,7 +18,7 @@ from clearhead.data.tokenizers.characters import (
     refuse_surrogates,
     unseen,
 )
-from clearhead.data.tokenizers.guard import guarded, is_calm
+from clearhead.data.tokenizers.guard import cannot_panic, catch_tokenizer_errors
 from clearhead.data.tokenizers.sandbox import believe, refuse_hostile
 from clearhead.data.tokenizers.sandboxed import ONE_CHARACTER
 from clearhead.data.tokenizers.special import (
@@ -75,7 +75,7 @@ class Tokenizer:
         self.fingerprint = digest.hexdigest()
         self._unknown = _unknown_id(library)
         self._table = character_table(library)
-        self._quiet = not is_calm(library)
+        self._quiet = not cannot_panic(library)
 
     @classmethod
     def characters(cls, alphabet: Iterable[str], *, end: bool = False, pad: bool = False, mask: bool = False) -> Self:
@@ -147,7 +147,7 @@ class Tokenizer:
         )
         choices = (("eos_token", end, ENDS), ("pad_token", pad, PADS), ("mask_token", None, MASKS))
         try:
-            with guarded("be loaded", quiet=True):
+            with catch_tokenizer_errors("be loaded", quiet=True):
                 library = tokenizers.Tokenizer.from_buffer(content)
                 end, pad, mask = (special_id(library, beside, *choice) for choice in choices)
                 return cls(library, end, pad=pad, mask=mask, frame=frame_of(library) if keep_frame else ((), ()))
@@ -162,7 +162,7 @@ class Tokenizer:
             append_end: other readers of the files are to put `end_of_document` after every text by themselves.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        with guarded("be saved", quiet=self._quiet):
+        with catch_tokenizer_errors("be saved", quiet=self._quiet):
             library = tokenizers.Tokenizer.from_str(self._library.to_str())
         own_end = [self.end_of_document] if append_end and self.end_of_document is not None else []
         ending = self.ending or own_end
@@ -200,7 +200,7 @@ class Tokenizer:
             return [look_up(self._table, text) for text in texts]
         for text in texts:
             refuse_surrogates(text)
-        with guarded("encode this text", quiet=self._quiet):
+        with catch_tokenizer_errors("encode this text", quiet=self._quiet):
             encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
         ids: list[NDArray[np.integer]] = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
         if self._unknown is not None:
@@ -212,11 +212,11 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of the ids, specials left out. What `encode` made comes back exactly."""
         tokens = [int(i) for i in ids]
-        with guarded("decode its own tokens", quiet=self._quiet):
+        with catch_tokenizer_errors("decode its own tokens", quiet=self._quiet):
             return str(self._library.decode(tokens, skip_special_tokens=True))
 
     def _unseen(self, text: str, unknown: int) -> UnseenCharacterError:
-        with guarded("encode this text", quiet=self._quiet):
+        with catch_tokenizer_errors("encode this text", quiet=self._quiet):
             encoding = self._library.encode(text, add_special_tokens=False)
         start, stop = encoding.offsets[encoding.ids.index(unknown)]
         return unseen(text, next((i for i in range(start, stop) if not text[i].isspace()), start))
