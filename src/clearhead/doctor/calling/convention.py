@@ -31,12 +31,12 @@ class NamedInputs(dict[str, object]):
         self.requested: list[str] = []
         tokens = FILLERS["ids"](inputs, time_first)
         super().__init__(dict.fromkeys(("ids", "input_ids", "inputs", "tokens", "x", "idx", "text"), tokens))
-        self["attention_mask"] = inputs.kept.long()
+        self["attention_mask"] = inputs.kept().long()
         if inputs.source is not None:
             source = FILLERS["source"](inputs, time_first)
             self.update(dict.fromkeys(("src", "source", "input_ids", "inputs", "x"), source))
             self.update(dict.fromkeys(("tgt", "trg", "target", "decoder_input_ids", "y", "ids"), tokens))
-            self["attention_mask"] = inputs.source_kept.long()
+            self["attention_mask"] = inputs.kept(source=True).long()
 
     def __getitem__(self, name: str) -> object:
         self.requested.append(name)

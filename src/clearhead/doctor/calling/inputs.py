@@ -1,6 +1,6 @@
 """What a model can be given, and every form in which people's models want it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -23,16 +23,10 @@ class Inputs:
     source_keep: Tensor | None = None
     labels: Tensor | None = None
 
-    @property
-    def kept(self) -> Tensor:
-        """(B, T), True for real tokens."""
-        return torch.ones_like(self.ids, dtype=torch.bool) if self.keep is None else self.keep
-
-    @property
-    def source_kept(self) -> Tensor:
-        """(B, S), True for real tokens."""
-        assert self.source is not None
-        return torch.ones_like(self.source, dtype=torch.bool) if self.source_keep is None else self.source_keep
+    def kept(self, source: bool = False) -> Tensor:
+        """(B, T), or (B, S) of the source: True for real tokens."""
+        keep = self.source_keep if source else self.keep
+        return torch.ones_like(self.tokens(source), dtype=torch.bool) if keep is None else keep
 
     @property
     def longer(self) -> Self:
@@ -50,8 +44,11 @@ class Inputs:
         """The same with another source, or with other ids."""
         return replace(self, source=tokens) if source else replace(self, ids=tokens)
 
-    def with_keep(self, source: bool, keep: Tensor) -> Self:
-        """The same with other tokens of the source, or of the ids, that are real."""
+    def padded(self, source: bool, counts: Sequence[int], *, front: bool = False) -> Self:
+        """The same with so many tokens of each row as padding, at its end or in front of it; no more for later rows."""
+        keep = torch.ones_like(self.tokens(source), dtype=torch.bool)
+        for row, count in zip(keep, counts, strict=False):
+            row[slice(count) if front else slice(len(row) - count, None)] = False
         return replace(self, source_keep=keep) if source else replace(self, keep=keep)
 
     def rows(self, rows: Tensor) -> Self:
@@ -104,10 +101,10 @@ CAUSAL_FORMS: dict[str, Callable[[Inputs], object]] = {
     "True sees, (T, T)": _triangle,
     "True is hidden, (T, T)": lambda inputs: ~_triangle(inputs),
     "added, (T, T)": lambda inputs: _additive(_triangle(inputs)),
-    "True sees, (B, 1, T, T)": lambda inputs: _triangle(inputs)[None, None] & inputs.kept[:, None, None, :],
-    "True sees, (B, T, T)": lambda inputs: _triangle(inputs)[None] & inputs.kept[:, None, :],
-    "True is hidden, (B, 1, T, T)": lambda inputs: ~(_triangle(inputs)[None, None] & inputs.kept[:, None, None, :]),
-    "True is hidden, (B, T, T)": lambda inputs: ~(_triangle(inputs)[None] & inputs.kept[:, None, :]),
+    "True sees, (B, 1, T, T)": lambda inputs: _triangle(inputs)[None, None] & inputs.kept()[:, None, None, :],
+    "True sees, (B, T, T)": lambda inputs: _triangle(inputs)[None] & inputs.kept()[:, None, :],
+    "True is hidden, (B, 1, T, T)": lambda inputs: ~(_triangle(inputs)[None, None] & inputs.kept()[:, None, None, :]),
+    "True is hidden, (B, T, T)": lambda inputs: ~(_triangle(inputs)[None] & inputs.kept()[:, None, :]),
     "True sees, (T, T, 1)": lambda inputs: _triangle(inputs)[..., None],
 }
 
@@ -132,7 +129,7 @@ def filler_of(name: str) -> Filler:
 
 def keep_filler(form: str, source: bool) -> Filler:
     """A padding mask in one of KEEP_FORMS."""
-    return lambda inputs, time_first: KEEP_FORMS[form](inputs.source_kept if source else inputs.kept)
+    return lambda inputs, time_first: KEEP_FORMS[form](inputs.kept(source))
 
 
 FILLERS: dict[str, Filler] = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.calling.inputs import Inputs, keep_filler
+from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import parameters_of
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks.dependence.paths import LONGER
@@ -78,10 +78,8 @@ class CodePath:
 
     def run(self, subject: Subject, model: nn.Module) -> Tensor:
         """The logits of one side."""
-        mask, more = self.masks.get(id(subject)), {}
-        if mask is not None:
-            filler = keep_filler(mask.form, mask.source)
-            more = {mask.names[0]: filler(self.inputs, subject.convention.time_first)}
+        mask = self.masks.get(id(subject))
+        more = {} if mask is None else mask.arguments(self.inputs)
         with in_training(model) if self.training else nullcontext(), without_dropout():
             return subject.convention.logits(model, self.inputs, **more)
 
@@ -169,11 +167,9 @@ class _Both:
             other = masks_b.get(source, mask if mask.names[0] in known else None)
             if other is None:
                 continue
-            keep = torch.ones_like(inputs.tokens(source), dtype=torch.bool)
-            keep[0, :2], keep[1, : keep.shape[1] // 3] = False, False
+            padded = inputs.padded(source, (2, inputs.tokens(source).shape[1] // 3), front=True)
             name = "padding in front" + (" of the source" if source else "")
-            masks = {id(self.a): mask, id(self.b): other}
-            yield CodePath(name, inputs.with_keep(source, keep), masks=masks, keep=None if source else keep)
+            yield CodePath(name, padded, masks={id(self.a): mask, id(self.b): other}, keep=padded.keep)
 
     def _trace(self, subject: Subject, model: nn.Module, code_path: CodePath) -> tuple[list[ModuleCall], Tensor]:
         torch.manual_seed(0)

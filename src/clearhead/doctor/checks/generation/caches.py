@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
@@ -143,11 +142,10 @@ def _padded_source(subject: Subject) -> Inputs | None:
     masked = any(filler.startswith("source keep") for _, filler in subject.convention.call)
     if inputs.source is None or not (masked or pad is not None):
         return None
-    keep = torch.ones_like(inputs.source, dtype=torch.bool)
-    keep[1, -max(1, keep.shape[1] // 3) :] = False
-    is_word = pad is not None and pad < subject.calling.source_vocab_size  # the target's may be no word of the source
-    source = inputs.source.masked_fill(~keep, pad) if is_word and pad is not None else inputs.source
-    return replace(inputs, source=source, source_keep=keep)
+    inputs = inputs.padded(True, (0, max(1, subject.calling.S // 3)))
+    if pad is None or pad >= subject.calling.source_vocab_size:  # the target's may be no word of the source
+        return inputs
+    return inputs.with_tokens(True, inputs.tokens(source=True).masked_fill(~inputs.kept(source=True), pad))
 
 
 def _blame(decoder: CachedDecoder, inputs: Inputs, at_once: int) -> tuple[Where, Causes]:

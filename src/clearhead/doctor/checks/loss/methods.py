@@ -14,7 +14,7 @@ from clearhead.doctor.calling.names import LABELS, TOKENS, is_of_a_library
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, Where, attempt, model_check
 from clearhead.doctor.checks.loss.losses import ALIGNED, LOSS_FAULTS, TARGET_FAULTS, labels_parameter
 from clearhead.doctor.checks.loss.scoring import MARKS, half_padded, quieter, xray_of_call
-from clearhead.doctor.checks.padding.padding_tokens import knows_padding
+from clearhead.doctor.checks.padding.masks import knows_padding
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.loss import STRAIGHT
 from clearhead.doctor.state_guard import twin

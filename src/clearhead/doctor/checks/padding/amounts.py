@@ -16,33 +16,28 @@ POOLED: Causes = (("M22", 0.8), ("M11", 0.2))
 OWN_MIXERS = {"conv1d", "conv2d", "fft", "gru", "lstm", "rnn_tanh"}  # no mask reaches them
 
 
-def beside_padding(subject: Subject, source: bool, *, front: bool = False) -> tuple[Inputs, Inputs]:
+def beside_padding(padding: Padding, *, front: bool = False) -> tuple[Inputs, Inputs]:
     """Rows alone, and with three tokens of padding behind or in front of them.
 
     The last row has no padding, so that rows have masks of their own: it is not to be compared.
     """
-    inputs = subject.inputs(ROWS, salt=5)
-    tokens = inputs.tokens(source)
-    real = slice(MORE, None) if front else slice(tokens.shape[1] - MORE)
-    keep = torch.ones_like(tokens, dtype=torch.bool)
-    keep[:-1] = False
-    keep[:-1, real] = True
-    alone = inputs.with_tokens(source, tokens[:, real])
+    subject, source = padding.subject, padding.source
+    inputs, real = subject.inputs(ROWS, salt=5), slice(MORE, None) if front else slice(-MORE)
+    alone = inputs.with_tokens(source, inputs.tokens(source)[:, real])
     if source and subject.calling.S == subject.calling.T:  # the model needs source and target of one length
         alone = alone.with_tokens(False, inputs.ids[:, real])
-    return replace(alone, labels=alone.ids), inputs.with_keep(source, keep)
+    return replace(alone, labels=alone.ids), inputs.padded(source, (MORE,) * (ROWS - 1), front=front)
 
 
 def amounts(padding: Padding) -> list[Finding]:
     """Three tokens of padding behind a row move no logit of its real tokens. They do in a mean over all positions."""
     subject, source = padding.subject, padding.source
-    alone, padded = beside_padding(subject, source)
+    alone, padded = beside_padding(padding)
     before = subject.run(alone)[:-1]
     after = padding.run(padded)[:-1, : before.shape[1]]
-    is_future = subject.looks_back_only and not source  # then it is never seen: only the real tokens may be hidden
     row = f"{'the source' if source else 'a row'}, given by {padding},"
     if not (before.isfinite().all() and after.isfinite().all()):
-        causes: Causes = (("M12", 0.7), ("M14", 0.3)) if is_future else (("M14", 0.6), ("M12", 0.4))
+        causes: Causes = (("M12", 0.7), ("M14", 0.3)) if padding.is_future else (("M14", 0.6), ("M12", 0.4))
         return [finding(causes, f"with padding after {row} logits are not finite", where=padding.first_nan(padded))]
     value = change_of(before, after)
     if value <= LENGTH_THRESHOLD:
@@ -50,7 +45,7 @@ def amounts(padding: Padding) -> list[Finding]:
     witness = f"three tokens of padding after {row} move the logits of real tokens by {value:.1e}"
     status: Status = "warn" if own_mixer(subject) or not _attends_to_all(subject) else "fail"
     where, causes = _blame(padding, padded.rows(torch.arange(ROWS - 1)))
-    if is_future:
+    if padding.is_future:  # only the real tokens may be hidden
         is_deaf = _is_deaf(padding, padded)
         where, causes, status = subject.attention_place, (("M12", 1.0),), "fail" if is_deaf else "warn"
         witness += "; token 0 no longer moves any other's" if is_deaf else ""

@@ -49,10 +49,10 @@ def left_padding(subject: Subject) -> list[Finding]:
 
 def _moved(mask: PaddingMask, positions: str | None) -> float:
     """How far logits move between rows alone and rows with padding in front, relative to their spread."""
-    alone, padded = beside_padding(mask.subject, source=False, front=True)
+    alone, padded = beside_padding(mask, front=True)
 
     def counted(rows: Inputs) -> dict[str, object]:
-        return {} if positions is None else {positions: (rows.kept.long().cumsum(1) - 1).clamp(min=0)}
+        return {} if positions is None else {positions: (rows.kept().long().cumsum(1) - 1).clamp(min=0)}
 
     before, after = mask.run(alone, counted(alone)), mask.run(padded, counted(padded))
     return change_of(before[:-1], after[:-1, MORE:])

@@ -4,13 +4,21 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from clearhead.doctor.calling.inputs import KEEP_FORMS, Inputs, keep_filler, role_of
-from clearhead.doctor.calling.names import CACHE, LENGTHS, MASK, PADDING, is_of_source, parameters_of
+from clearhead.doctor.calling.inputs import KEEP_FORMS, Inputs, role_of
+from clearhead.doctor.calling.names import (
+    CACHE,
+    LENGTHS,
+    MASK,
+    PAD_NAMES,
+    PADDING,
+    TARGET,
+    is_of_source,
+    parameters_of,
+)
 from clearhead.doctor.checks.base import Subject, Where, attempt
 from clearhead.doctor.checks.basics import first_nan
 from clearhead.doctor.probes.tensors import change_of
@@ -22,14 +30,6 @@ ELSEWHERE = re.compile(r"^(encoder|cross|memory)")  # of a source, where there i
 MASK_NAMES = ("mask", "src_mask", "source_mask", "tgt_mask", "trg_mask")
 
 
-class PaddedBatch(NamedTuple):
-    """Two batches that differ only in the tokens under the padding. `keep` (B, T) or (B, S): True for real tokens."""
-
-    before: Inputs
-    after: Inputs
-    keep: Tensor
-
-
 @dataclass(frozen=True)
 class Padding:
     """A way in which a model learns which tokens of its rows, or of their source, are padding."""
@@ -37,9 +37,23 @@ class Padding:
     subject: Subject
     source: bool
 
+    @property
+    def is_future(self) -> bool:
+        """Whether padding behind a row is never seen."""
+        return self.subject.looks_back_only and not self.source
+
     def run(self, batch: Inputs, more: Mapping[str, object] | None = None, *, graph: bool = False) -> Tensor:
         """Logits (B, T, V) where the model learns of the batch's padding; see `Subject.run`."""
         raise NotImplementedError
+
+    def under_padding(self) -> tuple[Inputs, Inputs]:
+        """Two batches that differ only under the padding, which is where it would be seen: in front, if not behind."""
+        inputs, other = (self.subject.inputs(ROWS, salt=salt) for salt in (5, 6))
+        tokens = inputs.tokens(self.source)
+        n = tokens.shape[1]
+        before = inputs.padded(self.source, (max(1, n // 4), max(1, n // 3)), front=self.is_future)
+        after = torch.where(before.kept(self.source), tokens, other.tokens(self.source))
+        return before, before.with_tokens(self.source, after)
 
     def operations(self, batch: Inputs) -> list[ModuleCall]:
         """Every operation of that call."""
@@ -72,18 +86,19 @@ class PaddingMask(Padding):
 
     def run(self, batch: Inputs, more: Mapping[str, object] | None = None, *, graph: bool = False) -> Tensor:
         """Logits (B, T, V) under the mask."""
-        value = keep_filler(self.form, self.source)(batch, self.subject.convention.time_first)
-        return self.subject.run(batch, {**dict.fromkeys(self.names, value), **(more or {})}, graph=graph)
+        return self.subject.run(batch, {**self.arguments(batch), **(more or {})}, graph=graph)
+
+    def arguments(self, batch: Inputs) -> dict[str, object]:
+        """What `forward` is given."""
+        return dict.fromkeys(self.names, KEEP_FORMS[self.form](batch.kept(self.source)))
 
     def move(self) -> float:
         """How far the logits of real tokens move when the tokens under the padding change, relative to their spread.
 
         NaN if they are not finite.
         """
-        before, after, keep = padded_batch(self.subject, self.source)
-        real = torch.ones_like(before.ids, dtype=torch.bool) if self.source else keep
-        logits = [self.run(batch)[real] for batch in (before, after)]
-        return change_of(*logits) if all(values.isfinite().all() for values in logits) else math.nan
+        value = change_of(*(self.run(batch)[batch.kept()] for batch in self.under_padding()))
+        return value if math.isfinite(value) else math.nan
 
     @property
     def moved(self) -> float:
@@ -107,8 +122,7 @@ class PaddingToken(Padding):
 
     def run(self, batch: Inputs, more: Mapping[str, object] | None = None, *, graph: bool = False) -> Tensor:
         """Logits (B, T, V) with that token where the batch has padding."""
-        keep = batch.source_kept if self.source else batch.kept
-        filled = batch.tokens(self.source).masked_fill(~keep, self.pad)
+        filled = batch.tokens(self.source).masked_fill(~batch.kept(self.source), self.pad)
         return self.subject.run(batch.with_tokens(self.source, filled), more, graph=graph)
 
 
@@ -155,13 +169,17 @@ def mask_parameters(subject: Subject) -> list[tuple[str, bool]]:
     ]
 
 
-def padded_batch(subject: Subject, source: bool) -> PaddedBatch:
-    """Rows with padding where it would be seen: in front for a model that only looks back, else at the end."""
-    inputs, other = subject.inputs(ROWS, salt=5), subject.inputs(ROWS, salt=6)
-    tokens = inputs.tokens(source)
-    keep = torch.ones_like(tokens, dtype=torch.bool)
-    n = tokens.shape[1]
-    for row, padding in enumerate((max(1, n // 4), max(1, n // 3))):
-        keep[row, slice(-padding, None) if source or not subject.looks_back_only else slice(padding)] = False
-    before = inputs.with_keep(source, keep)
-    return PaddedBatch(before, before.with_tokens(source, torch.where(keep, tokens, other.tokens(source))), keep)
+def padding_tokens(subject: Subject) -> list[PaddingToken]:
+    """The padding token, for the ids and for the source, where the model knows it."""
+    sizes = {False: subject.calling.vocab_size}
+    sizes |= {True: subject.calling.source_vocab_size} if subject.convention.has_source else {}
+    pad = None if subject.convention.as_dict else subject.pad_id
+    known = [source for source, V in sizes.items() if pad is not None and pad < V and knows_padding(subject, source)]
+    return [PaddingToken(subject, source, pad) for source in known if pad is not None]
+
+
+def knows_padding(subject: Subject, source: bool = False) -> bool:
+    """Whether the model has a padding token, declared or compared with its inputs. The target's is not the source's."""
+    names = [name for name in PAD_NAMES if not (source and TARGET.search(name))]
+    is_declared = subject.spec.pad_id is not None or any(hasattr(subject.original, name) for name in names)
+    return is_declared or subject.compared_id is not None

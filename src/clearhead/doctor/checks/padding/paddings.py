@@ -16,11 +16,10 @@ from clearhead.doctor.checks.padding.masks import (
     hiding_mask,
     mask_parameters,
     masks_taken,
-    padded_batch,
-    padding_masks,
+    padding_tokens,
 )
 from clearhead.doctor.checks.padding.padded_rows import other_rows
-from clearhead.doctor.checks.padding.padding_tokens import by_token, in_front, where_not_given
+from clearhead.doctor.checks.padding.padding_tokens import by_token, where_not_given
 from clearhead.doctor.probes.attention import HIDDEN, AttentionCall, attentions
 from clearhead.doctor.probes.localization import kept_reading, locate
 from clearhead.doctor.report.findings import Finding, Status, Where
@@ -35,16 +34,13 @@ PLAIN = "attention_mask"
 @model_check("M11", "paddings", order=160, covers=PADDING_FAULTS, needs=APART)
 def paddings(subject: Subject) -> list[Finding]:
     """Tokens under a padding mask do not move the logits of real tokens."""
-    masks = mask_parameters(subject)
-    if not masks and (subject.pad_id is None or subject.convention.as_dict):
+    masks, tokens = mask_parameters(subject), padding_tokens(subject)
+    if not masks and not tokens:
         raise Skipped("it takes no padding mask, and no padding token is known")
     if not masks:
-        findings = [] if subject.looks_back_only else by_token(subject, source=False)
-        findings += by_token(subject, source=True) if subject.convention.has_source else []
-        return findings + (in_front(subject) if subject.looks_back_only else [])
+        return [fault for padding in tokens for fault in by_token(padding)]
     findings, unknown = _by_parameters(subject, masks)
-    if not findings and subject.pad_id is not None and not subject.convention.as_dict:
-        findings = where_not_given(subject, masks, {mask.source for mask in padding_masks(subject)})
+    findings = findings or where_not_given(subject, masks)
     if not findings and len(unknown) == len(masks):
         raise Skipped(f"'{unknown[0]}' takes a mask in none of the known forms")
     return findings
@@ -84,9 +80,9 @@ def _polarity(subject: Subject, names: tuple[str, ...]) -> tuple[bool | None, bo
 
 def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> list[Finding] | None:
     """What is wrong with a parameter, or with several that are given the same mask; None if no form fits."""
-    name, is_behind = names[0], subject.looks_back_only and not source  # a causal model never sees what is behind
-    if LENGTHS.search(name) and is_behind:
-        return _amounts(PaddingMask(subject, source, names, "lengths"))
+    name, lengths = names[0], PaddingMask(subject, source, names, "lengths")
+    if LENGTHS.search(name) and lengths.is_future:
+        return _amounts(lengths)
     expected, is_documented = _polarity(subject, names)
     masks: list[PaddingMask] = []
     for mask in masks_taken(subject, names, source):
@@ -98,7 +94,7 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     if meant and all(math.isnan(mask.moved) for mask in meant):
         witness = f"with {name} ({meant[0].form}) and padding in front, logits of real tokens are not finite"
         causes: Causes = (("M12", 0.8), ("M14", 0.2)) if inert else (("M14", 0.8), ("M12", 0.2))
-        where = meant[0].first_nan(padded_batch(subject, source).before)
+        where = meant[0].first_nan(meant[0].under_padding()[0])
         return [finding(causes, witness, where=where)]
     masks = [mask for mask in masks if not math.isnan(mask.moved)]
     if not masks:
@@ -107,7 +103,7 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     if right:
         subject.journal.paths.append(str(right[0]))
         best = min(right, key=lambda mask: mask.moved)
-        return _outweighed(best) or (not is_behind and _amounts(best)) or []
+        return _outweighed(best) or (not best.is_future and _amounts(best)) or []
     if not inert and name in MASK_NAMES and (not is_documented or subject.looks_back_only):
         return []  # it need not be about padding
     mask = min((mask for mask in masks if mask in meant), key=lambda mask: mask.moved, default=masks[0])
@@ -136,7 +132,8 @@ def _amounts(mask: PaddingMask) -> list[Finding] | None:
 def _blame(mask: PaddingMask) -> tuple[Where, Causes]:
     """The first module in which a real token reads padding, and why it does."""
     subject, source = mask.subject, mask.source
-    inputs, other, keep = padded_batch(subject, source)
+    inputs, other = mask.under_padding()
+    keep = inputs.kept(source)
     where, call, *_ = locate(
         subject.model, mask.run, inputs, other, kept_reading(keep), lambda alive: bool(alive.any())
     )
