@@ -1,5 +1,7 @@
 """Small questions about tensors that many probes and checks ask."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -17,10 +19,12 @@ def first_true(mask: Tensor) -> tuple[int, ...]:
 
 def is_same(first: Tensor | None, second: Tensor | None) -> bool:
     """Whether two tensors hold the same numbers, to the last bit."""
-    return first is not None and second is not None and first.shape == second.shape and torch.equal(first, second)
+    if first is None or second is None or (first.shape, first.dtype) != (second.shape, second.dtype):
+        return False
+    return torch.equal(first, second)
 
 
-def are_same(first: list[Tensor], second: list[Tensor]) -> bool:
+def are_same(first: Sequence[Tensor], second: Sequence[Tensor]) -> bool:
     """The same for lists of tensors."""
     return len(first) == len(second) and all(map(is_same, first, second))
 

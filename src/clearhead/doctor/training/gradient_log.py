@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from clearhead.doctor.training.readings import is_same, is_zero, norm, sample
+from clearhead.doctor.probes.tensors import is_same
+from clearhead.doctor.training.readings import is_zero, norm, sample
 
 
 @dataclass(frozen=True, eq=False)

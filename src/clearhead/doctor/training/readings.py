@@ -15,13 +15,6 @@ def sample(tensor: Tensor) -> Tensor:
     return flat[:: max(1, -(-flat.numel() // SAMPLE))].clone()
 
 
-def is_same(first: Tensor | None, second: Tensor | None) -> bool:
-    """Whether two readings are equal to the last bit."""
-    if first is None or second is None:
-        return first is second
-    return first.shape == second.shape and first.dtype == second.dtype and torch.equal(first, second)
-
-
 def is_zero(tensor: Tensor | None) -> bool:
     """Whether there is no gradient, or nothing but zeros."""
     if tensor is None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from clearhead.doctor.problems import attempt, sentence_of
 from clearhead.doctor.report.records import Json
 from clearhead.doctor.training.events import Scaled
-from clearhead.doctor.training.watching import Watch
+from clearhead.doctor.training.watching import watch
 from clearhead.errors import DataError
 from clearhead.wording import counted
 
@@ -40,34 +40,34 @@ def examine_script(
     process = os.getpid()
     away = 0
 
-    def before(watch: Watch, with_gradient: bool) -> None:
+    def before(watched: watch, with_gradient: bool) -> None:
         nonlocal away
-        if os.getpid() == process and _is_enough(watch):
+        if os.getpid() == process and _is_enough(watched):
             away += not with_gradient
             if with_gradient or away > LOOKED_AWAY:
                 with attempt() as attempted:  # nothing may be raised into the script
-                    document = _document(watch, path, arguments)
+                    document = _document(watched, path, arguments)
                 if attempted.failed:
                     message = f"{path} could not be judged ({attempted.sentence()})"
                     document = {"error": message, "exit_code": DataError.exit_code}
                 finish(document)
 
-    with Watch(None, [], [], allow, before) as watch:
+    with watch(allow=allow, before=before) as watched:
         error = _run(path, arguments)
-    verdict = watch.report(path).verdict
+    verdict = watched.report(path).verdict
     if error is not None and verdict != "faulty":
         raise DataError(f"{path} {error}; fix that first") from None
     if verdict == "unknown":
-        steps, backwards = len(watch.event_log.steps), watch.event_log.gradients.backwards
+        steps, backwards = len(watched.event_log.steps), watched.event_log.gradients.backwards
         raise DataError(
             f"{path} ended after {counted(steps, 'step')} of an optimizer and {backwards} backwards, which is too few; "
             "give it data and arguments for two steps, after '--'"
         )
-    return _document(watch, path, arguments)
+    return _document(watched, path, arguments)
 
 
-def _is_enough(watch: Watch) -> bool:
-    log = watch.event_log
+def _is_enough(watched: watch) -> bool:
+    log = watched.event_log
     if not log.steps:
         attempts = sum(isinstance(event, Scaled) and event.method == "step" for event in log.timeline)
         thrown_away = max((account.thrown_away for account in log.gradients.accounts.values()), default=0)
@@ -76,8 +76,8 @@ def _is_enough(watch: Watch) -> bool:
     return of_first >= STEPS or len(log.steps) >= AT_MOST
 
 
-def _document(watch: Watch, path: str, arguments: Sequence[str]) -> Json:
-    report = watch.report(path)
+def _document(watched: watch, path: str, arguments: Sequence[str]) -> Json:
+    report = watched.report(path)
     again = f"clearhead doctor train {shlex.quote(path)}" + (f" -- {shlex.join(arguments)}" if arguments else "")
     return replace(report, findings=tuple(replace(finding, repro=again) for finding in report.findings)).as_json()
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.probes.tensors import is_same
 from clearhead.doctor.training.event_log import EventLog, quietly
 from clearhead.doctor.training.events import (
     Backward,
@@ -21,7 +22,7 @@ from clearhead.doctor.training.events import (
     parameters_held,
     rates_of,
 )
-from clearhead.doctor.training.readings import is_same, norm, sample
+from clearhead.doctor.training.readings import norm, sample
 
 ROOM = 4.0  # times the spacing of numbers near a weight: an update of this size cannot be lost in rounding
 

@@ -26,13 +26,7 @@ from clearhead.doctor.training.stepping import Stepping
 from clearhead.wording import counted
 
 
-def watch(
-    model: nn.Module | None = None,
-    optimizer: object = None,
-    scheduler: object = None,
-    *,
-    allow: Mapping[str, str] | None = None,
-) -> "Watch":
+class watch:  # noqa: N801 - used as a context manager
     """Watch some steps of a training loop without changing it; `report()` then says what is wrong with it.
 
     While the context is open, calls of torch are recorded; afterwards torch is as it was before, whatever happens. The
@@ -43,33 +37,24 @@ def watch(
         optimizer: one or several; torch's own are found. Weights that are moved by hand are noticed, too.
         scheduler: one or several; torch's own are found.
         allow: id of a check -> why its finding is not a fault here.
+        before: called before every outermost forward, with whether it computes gradients.
 
     Raises:
         UsageError: an unknown id in `allow`.
     """
-    refuse_unknown(None, "quick", allow or {})
-    return Watch(model, _several(optimizer), _several(scheduler), allow or {})
-
-
-def _several(value: object) -> list[object]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-class Watch:
-    """A training that is being watched; created by `watch`."""
 
     def __init__(
         self,
-        model: nn.Module | None,
-        optimizers: list[object],
-        schedulers: list[object],
-        allow: Mapping[str, str],
-        before: Callable[["Watch", bool], None] | None = None,
+        model: nn.Module | None = None,
+        optimizer: object = None,
+        scheduler: object = None,
+        *,
+        allow: Mapping[str, str] | None = None,
+        before: Callable[["watch", bool], None] | None = None,
     ) -> None:
-        """`before` is called before every outermost forward, with whether it computes gradients."""
-        self.model, self.optimizers, self.schedulers, self.allow = model, optimizers, schedulers, allow
+        self.model, self.allow = model, allow or {}
+        refuse_unknown(None, "quick", self.allow)
+        self.optimizers, self.schedulers = _several(optimizer), _several(scheduler)
         self.event_log = EventLog()
         self.stepping = Stepping(self.event_log)
         self.forwards = Forwards(self.event_log, self._before_forward)
@@ -125,6 +110,12 @@ class Watch:
             )
         finally:
             self.event_log.paused = paused
+
+
+def _several(value: object) -> list[object]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def _examine(recording: Recording, allow: Mapping[str, str]) -> tuple[list[Finding], list[Checked]]:

@@ -12,7 +12,7 @@ from clearhead.doctor.checks.loss.judge import arithmetic, mean_of_means, the_sa
 from clearhead.doctor.probes.loss import FEW, STRAIGHT, Xray, is_probability
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
-from clearhead.doctor.training.checks.base import training_check
+from clearhead.doctor.training.checks.base import first_of, training_check
 from clearhead.doctor.training.checks.padding import padding
 from clearhead.doctor.training.logits import LogitsXray
 from clearhead.doctor.training.recording import Recording
@@ -37,7 +37,7 @@ def asking(recording: Recording) -> list[Finding]:
         raise Skipped("no logits over tokens were found between the model and its loss")
     first = xrays[0]
     findings = _arithmetic(first) if first.is_precise else []
-    findings = findings or [*_offsets(recording, xrays)] or [*padding(recording, xrays)]
+    findings = findings or first_of(_offsets(recording, xrays), padding(recording, xrays))
     if not findings and first.is_precise and first.xray.residual <= STRAIGHT:
         findings = [*_weights(first.xray)]
     where = next(backward.where for backward in recording.backwards if first in backward.xrays)

@@ -1,17 +1,13 @@
 """Whether batches differ, and whether forward leaves them unchanged."""
 
-from collections.abc import Iterator, Sequence
-
-from torch import Tensor
+from collections.abc import Iterator
 
 from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.probes.tensors import are_same
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.training.checks.base import training_check
+from clearhead.doctor.training.checks.base import first_of, training_check
 from clearhead.doctor.training.events import Backward
-from clearhead.doctor.training.readings import is_same
 from clearhead.doctor.training.recording import Recording
-
-Batch = Sequence[Tensor]
 
 
 @training_check("D17", "batches", order=100, covers=("D17", "D18"), holds="batches differ, and are not written to")
@@ -19,7 +15,7 @@ def batches(recording: Recording) -> list[Finding]:
     """Every step gets another batch, and forward leaves it unchanged."""
     if not recording.learned:
         raise Skipped("no forward of the model was followed by a backward")
-    return [*_changed(recording), *_repeated(recording)]
+    return [*first_of(_changed(recording)), *_repeated(recording)]
 
 
 def _changed(recording: Recording) -> Iterator[Finding]:
@@ -27,7 +23,6 @@ def _changed(recording: Recording) -> Iterator[Finding]:
         if forward.changed_inputs:
             witness = f"{type(forward.module).__name__} writes to an input tensor before its forward returns"
             yield finding("D18", witness, where=forward.where, status="warn")
-            return
 
 
 def _repeated(recording: Recording) -> Iterator[Finding]:
@@ -39,13 +34,9 @@ def _repeated(recording: Recording) -> Iterator[Finding]:
         forwards = [forward for event in events if isinstance(event, Backward) for forward in event.forwards]
         steps.append([forward.batch for forward in forwards if id(forward) in learned and forward.batch])
     steps = [batches for batches in steps if batches]
-    if len(steps) > 1 and all(_are_same(steps[0], other) for other in steps[1:]):
+    if len(steps) > 1 and all(
+        len(steps[0]) == len(other) and all(map(are_same, steps[0], other)) for other in steps[1:]
+    ):
         witness = f"all {len(steps)} steps get the same batch, to the last token"
         where = recording.learned[-1].where
         yield finding("D17", witness, value=len(steps), threshold=1, where=where, status="warn")
-
-
-def _are_same(first: Sequence[Batch], second: Sequence[Batch]) -> bool:
-    tensors, others = ([tensor for batch in batches for tensor in batch] for batches in (first, second))
-    sizes, other_sizes = ([len(batch) for batch in batches] for batches in (first, second))
-    return sizes == other_sizes and all(map(is_same, tensors, others))

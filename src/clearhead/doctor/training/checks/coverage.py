@@ -6,10 +6,11 @@ from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.probes.locations import place_of_module
+from clearhead.doctor.probes.tensors import is_same
 from clearhead.doctor.report.findings import Finding, Status
-from clearhead.doctor.training.checks.base import training_check
+from clearhead.doctor.training.checks.base import first_of, training_check
 from clearhead.doctor.training.events import Created, Forward, OptimizerStep
-from clearhead.doctor.training.readings import is_same, norm, sample
+from clearhead.doctor.training.readings import norm, sample
 from clearhead.doctor.training.recording import Recording
 
 
@@ -25,8 +26,8 @@ def coverage(recording: Recording) -> list[Finding]:
     """Parameters with gradients are in an optimizer, once, and an optimizer holds only parameters of what runs."""
     if not recording.steps:
         raise Skipped("no step was made")
-    findings = [*_recreated(recording)] or [*_missing(recording)] or [*_left_out(recording)]
-    return [*findings, *_frozen(recording), *_twice(recording), *_untied(recording)]
+    lost = first_of(_recreated(recording), _missing(recording), _left_out(recording))
+    return [*lost, *_frozen(recording), *first_of(_twice(recording)), *first_of(_untied(recording))]
 
 
 def _missing(recording: Recording) -> Iterator[Finding]:
@@ -59,7 +60,6 @@ def _left_out(recording: Recording) -> Iterator[Finding]:
             name = type(module).__name__
             witness = f"backward gives {len(outside)} parameters of {name} a gradient, and no optimizer holds any"
             yield finding("O01", witness, value=len(outside), where=place_of_module("", module), status="warn")
-            return
 
 
 def _strangers(recording: Recording) -> list[nn.Parameter]:
@@ -82,7 +82,6 @@ def _recreated(recording: Recording) -> Iterator[Finding]:
                     "and the state of the one before is lost"
                 )
                 yield finding("O14", witness, where=event.where)
-                return
 
 
 def _frozen(recording: Recording) -> Iterator[Finding]:
@@ -111,7 +110,6 @@ def _twice(recording: Recording) -> Iterator[Finding]:
                 "step moves it twice, each time by a part of its gradient"
             )
             yield finding("O16", witness, where=recording.where(parameter), status="warn")
-            return
 
 
 def _untied(recording: Recording) -> Iterator[Finding]:
@@ -133,4 +131,3 @@ def _untied(recording: Recording) -> Iterator[Finding]:
                 f"{len(recording.steps)} steps they differ by {difference:.3g}"
             )
             yield finding("E01", witness, where=recording.where(head), status=status)
-            return

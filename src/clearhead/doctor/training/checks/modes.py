@@ -6,7 +6,7 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.probes.tracing import home_of
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
-from clearhead.doctor.training.checks.base import training_check
+from clearhead.doctor.training.checks.base import first_of, training_check
 from clearhead.doctor.training.events import Forward, OptimizerStep
 from clearhead.doctor.training.recording import Recording
 from clearhead.doctor.training.trials import CLOSE, difference, run, trying
@@ -17,7 +17,7 @@ def modes(recording: Recording) -> list[Finding]:
     """Dropout drops while the model learns, and at no other time."""
     if not recording.learned:
         raise Skipped("no forward of the model was followed by a backward")
-    return [*_asleep(recording), *_partly_asleep(recording), *_awake(recording)]
+    return [*_asleep(recording), *first_of(_partly_asleep(recording)), *first_of(_awake(recording))]
 
 
 def _asleep(recording: Recording) -> Iterator[Finding]:
@@ -50,7 +50,6 @@ def _partly_asleep(recording: Recording) -> Iterator[Finding]:
                 witness = f"the model is in train(), and dropout '{name}' in eval(), beside weights that learn"
                 where = Where(name, type(forward.module.get_submodule(name)).__name__, *home_of(part))
                 yield finding("T06", witness, where=where, status="warn")
-                return
 
 
 def _awake(recording: Recording) -> Iterator[Finding]:
@@ -65,4 +64,3 @@ def _awake(recording: Recording) -> Iterator[Finding]:
                 "a forward without gradients runs in train(): dropout drops, and the same batch gives other results"
             )
             yield finding("V02", witness, where=event.where, status="warn")
-            return

@@ -7,7 +7,7 @@ import torch
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.training.checks.base import training_check
+from clearhead.doctor.training.checks.base import first_of, training_check
 from clearhead.doctor.training.events import Move, OptimizerStep, Scaled, Scheduled, parameters_held
 from clearhead.doctor.training.recording import Recording
 
@@ -30,9 +30,9 @@ def movement(recording: Recording) -> list[Finding]:
         return _no_step(recording)
     findings: list[Finding] = []
     for steps in recording.by_optimizer.values():
-        findings += [*_rates(recording, steps)] or [*_stayed(recording, steps)] or [*_rounded(recording, steps)]
-        findings += _far(steps)
-    return [*findings, *_idle(recording)]
+        findings += first_of(_rates(recording, steps), _stayed(recording, steps), _rounded(recording, steps))
+        findings += first_of(_far(steps))
+    return [*findings, *first_of(_idle(recording))]
 
 
 def _no_step(recording: Recording) -> list[Finding]:
@@ -119,7 +119,6 @@ def _far(steps: list[OptimizerStep]) -> Iterator[Finding]:
             rate = max(step.rates, default=0)
             witness = f"step {step.number} at rate {rate:.3g} moves the matrices by {ratio:.1f} times their norm"
             yield finding("O13", witness, value=ratio, threshold=FAR, where=step.where, status="warn")
-            return
 
 
 def _idle(recording: Recording) -> Iterator[Finding]:
@@ -133,4 +132,3 @@ def _idle(recording: Recording) -> Iterator[Finding]:
             names = recording.listed(waiting)
             witness = f"{type(optimizer).__name__} holds {names}, which have gradients, and never steps"
             yield finding("T07", witness, value=0, where=recording.where(waiting[0]), status="warn")
-            return

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.training.checks.base import training_check
+from clearhead.doctor.training.checks.base import first_of, training_check
 from clearhead.doctor.training.events import Backward, Clip, Event, Forward, OptimizerStep, Scaled, Scheduled
 from clearhead.doctor.training.recording import Recording
 
@@ -25,12 +25,14 @@ def clipping(recording: Recording) -> list[Finding]:
     clips = [c for c in recording.events(Clip) if c.limit < MEASURING and math.isfinite(c.limit)]
     if not clips:
         raise Skipped("no gradient is clipped")
-    for clip in clips:
-        past, coming = ([event for event in events if _concerns(event, clip)] for events in recording.around(clip))
-        findings = [*_scaled(clip, past), *_useless(recording, clip, past), *_early(clip, coming)]
-        if findings:
-            return findings[:1]
-    return []
+    return first_of(*(_misplaced(recording, clip) for clip in clips))
+
+
+def _misplaced(recording: Recording, clip: Clip) -> Iterator[Finding]:
+    past, coming = ([event for event in events if _concerns(event, clip)] for events in recording.around(clip))
+    yield from _scaled(clip, past)
+    yield from _useless(recording, clip, past)
+    yield from _early(clip, coming)
 
 
 def _concerns(event: Event, clip: Clip) -> bool:
@@ -103,9 +105,7 @@ def scheduling(recording: Recording) -> list[Finding]:
         raise Skipped("no scheduler stepped")
     findings: list[Finding] = []
     for events in by_scheduler.values():
-        findings += (
-            [*_of_another(recording, events)] or [*_too_often(recording, events)] or [*_before(recording, events)]
-        )
+        findings += first_of(_of_another(recording, events), _too_often(recording, events), _before(recording, events))
     return findings
 
 
@@ -137,7 +137,6 @@ def _too_often(recording: Recording, events: list[Scheduled]) -> Iterator[Findin
             if count > 1 and backwards:
                 witness = f"{event.name} steps after a backward that no step follows, more than once between two steps"
                 yield finding("O08", witness, value=count, threshold=1, where=event.where, status="warn")
-                return
 
 
 def _before(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
@@ -149,13 +148,11 @@ def _before(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
         if isinstance(last, Backward) and isinstance(following, OptimizerStep) and _drives(following, event):
             witness = f"{event.name} goes {rates} before step {following.number} has used the first of them"
             yield finding("O09", witness, where=event.where)
-            return
         again = next((index for index, known in enumerate(coming) if known in events), 0)
         unused = last is None and event.fresh and event.before != event.after
         if unused and any(isinstance(known, Forward) for known in coming[:again]):
             witness = f"{event.name} goes {rates} before any step was made"
             yield finding("O09", witness, where=event.where, status="warn")
-            return
 
 
 def _is_landmark(event: Event) -> bool:

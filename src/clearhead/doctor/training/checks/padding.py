@@ -28,7 +28,6 @@ def padding(recording: Recording, xrays: list[LogitsXray]) -> Iterator[Finding]:
                 f"{number} of the {xray.count} scored positions"
             )
             yield finding("D05", witness, value=number, threshold=0, status="fail" if known is not None else "warn")
-            return
     yield from _end_is_unscored(recording, xrays)
 
 

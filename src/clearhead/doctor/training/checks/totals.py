@@ -8,7 +8,7 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.loss.judge import of_total
 from clearhead.doctor.probes.loss import STRAIGHT
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.training.checks.base import training_check
+from clearhead.doctor.training.checks.base import first_of, training_check
 from clearhead.doctor.training.events import Backward, OptimizerStep, Scaled
 from clearhead.doctor.training.logits import LogitsXray
 from clearhead.doctor.training.recording import Recording
@@ -29,8 +29,7 @@ Part = tuple[Backward, LogitsXray]
 )
 def totals(recording: Recording) -> list[Finding]:
     """The loss of a step is a mean over all its tokens: their weights sum to one, however the batch was split."""
-    cleared = [*_cleared(recording)]
-    if cleared:
+    if cleared := first_of(_cleared(recording)):
         return cleared
     steps = [(parts, step) for parts, step in _parts(recording) if parts]
     if not steps:
@@ -60,7 +59,6 @@ def _cleared(recording: Recording) -> Iterator[Finding]:
                 "were cleared before it"
             )
             yield finding("T03", witness, value=len(later), where=later[0].where)
-            return
 
 
 def _parts(recording: Recording) -> Iterator[tuple[list[Part], OptimizerStep]]:
