@@ -44,10 +44,10 @@ def test_padding_on_either_side_changes_nothing(side: str, case: Case) -> None:
 def test_segments_are_token_types(case: Case) -> None:
     model, folder = case
     ids, foreign = random_ids(model.config, 2, 16), opened(folder, "encoder")
-    segments = random_ids(model.config, 2, 16, seed=9) % model.config.n_token_types
-    ours = model(ids, segments=segments)
-    torch.testing.assert_close(ours, foreign(ids, token_type_ids=segments).logits, rtol=0, atol=1e-5)
-    assert not segments.any() or not torch.allclose(ours, model(ids), atol=1e-3)
+    token_type_ids = random_ids(model.config, 2, 16, seed=9) % model.config.n_token_types
+    ours = model(ids, token_type_ids=token_type_ids)
+    torch.testing.assert_close(ours, foreign(ids, token_type_ids=token_type_ids).logits, rtol=0, atol=1e-5)
+    assert not token_type_ids.any() or not torch.allclose(ours, model(ids), atol=1e-3)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

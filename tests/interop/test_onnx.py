@@ -175,7 +175,7 @@ def assert_encoder_is_the_same(model: EncoderLM, folder: Path) -> None:
         kinds = ids % model.config.n_token_types
         inputs["token_type_ids"] = kinds.numpy()
     logits = running.Session(folder / "model.onnx").run(**inputs)["logits"]
-    assert_same(torch.from_numpy(logits), model(ids, positions=left, segments=kinds))
+    assert_same(torch.from_numpy(logits), model(ids, positions=left, token_type_ids=kinds))
 
 
 def assert_translator_is_the_same(model: EncoderDecoder, folder: Path) -> None:

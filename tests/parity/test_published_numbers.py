@@ -65,7 +65,7 @@ def test_the_twins_worked_example_is_its_block() -> None:
         positions, source_positions = np.arange(3)[np.newaxis], np.arange(4)[np.newaxis]
         causal = reference.may_attend(positions, positions, causal=True)
         source_memory = reference.SourceMemory(memory, reference.may_attend(positions, source_positions, causal=False))
-        out = reference.block(x, weights, config, reference.Sight(causal), source_memory)
+        out = reference.block(x, weights, config, reference.AttentionInputs(causal), source_memory)
         assert steps[-1].name == "out"
         np.testing.assert_array_equal(steps[-1].values, out)
 

@@ -13,7 +13,7 @@ from clearhead import reference
 from clearhead.config import ModelConfig
 from clearhead.models import make_attention, make_positions
 from clearhead.parts import FEEDFORWARDS, NORMS, attention_mask
-from clearhead.reference import Array, Sight, as_float64
+from clearhead.reference import Array, AttentionInputs, as_float64
 from clearhead.training.loss import Smoothing, token_loss_sum
 
 SEEDS = range(40)
@@ -92,9 +92,9 @@ def test_self_attention(seed: int) -> None:
     output.backward(d_output)
 
     angles = reference.ROTATED["rope"](position_rows, config) if turned else None
-    sight = Sight(reference.may_attend(position_rows, position_rows, causal=causal), angles, numbers(bias))
+    attended = AttentionInputs(reference.may_attend(position_rows, position_rows, causal=causal), angles, numbers(bias))
     weights = as_float64(part.state_dict())
-    inputs = numbers(x), numbers(x), weights, config, sight
+    inputs = numbers(x), numbers(x), weights, config, attended
     close(reference.attend(*inputs).output, output)
     gradients = reference.attention_gradient(numbers(d_output), *inputs)
     close(gradients.x + gradients.memory, x.grad)
@@ -116,9 +116,9 @@ def test_cross_attention(seed: int) -> None:
     output = part(x, memory, mask=mask)
     output.backward(d_output)
 
-    sight = Sight(reference.may_attend(positions, source_positions, causal=False))
+    attended = AttentionInputs(reference.may_attend(positions, source_positions, causal=False))
     weights = as_float64(part.state_dict())
-    inputs = numbers(x), numbers(memory), weights, config, sight
+    inputs = numbers(x), numbers(memory), weights, config, attended
     close(reference.attend(*inputs).output, output)
     gradients = reference.attention_gradient(numbers(d_output), *inputs)
     close(gradients.x, x.grad)

@@ -135,7 +135,7 @@ FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "variance over D - 1": lambda patch: replace_norm(patch, "layernorm", divides_by_one_less),
     "epsilon outside the root": lambda patch: replace_norm(patch, "rmsnorm", epsilon_outside_the_root),
     "neighbours are turned": lambda patch: patch.setattr(attention, "apply_rotary", rotated_by_neighbours),
-    "heads in the wrong order": lambda patch: patch.setattr(attention, "serve", served_in_turns),
+    "heads in the wrong order": lambda patch: patch.setattr(attention, "repeat_kv", served_in_turns),
     "a window one too wide": lambda patch: patch.setattr(models, "may_attend", one_key_too_many),
     "the future is seen": lambda patch: patch.setattr(models, "may_attend", sees_the_future),
     "padding is seen": lambda patch: patch.setattr(models, "may_attend", sees_padding),

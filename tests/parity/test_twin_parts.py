@@ -11,8 +11,8 @@ from clearhead.config import ModelConfig
 from clearhead.models import make_positions
 from clearhead.parts import attention_mask, positions_of
 from clearhead.parts.masks import as_tensor
-from clearhead.parts.positions import alibi_slopes, distance_buckets
-from clearhead.reference.positions import distance_class, slopes
+from clearhead.parts.positions import alibi_slopes, relative_position_buckets
+from clearhead.reference.positions import relative_bucket, slopes
 
 CPU = torch.device("cpu")
 
@@ -26,7 +26,7 @@ def test_slopes(n_heads: int) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_classes_of_distance(n_buckets: int, distance: int, causal: bool) -> None:
     back = torch.arange(-2 * distance, 2 * distance)
-    buckets = distance_buckets(back, n_buckets, distance, causal=causal).tolist()
+    buckets = relative_position_buckets(back, n_buckets, distance, causal=causal).tolist()
     config = ModelConfig(n_heads=1, d_model=2, positions="relative", relative_buckets=n_buckets)
     config = config.model_copy(update={"relative_max_distance": distance})
     table = {"weight": np.arange(n_buckets, dtype=np.float64)[:, np.newaxis]}  # (n_buckets, 1): each class's own number
@@ -37,7 +37,7 @@ def test_classes_of_distance(n_buckets: int, distance: int, causal: bool) -> Non
 
 def test_classes_of_distance_begin_where_the_powers_do() -> None:
     """T5's 32 classes of one direction: 16 exact ones, then 16 up to 128, in steps of 8^(1/16)."""
-    starts = [next(d for d in range(200) if distance_class(d, 32, 128) == k) for k in range(32)]
+    starts = [next(d for d in range(200) if relative_bucket(d, 32, 128) == k) for k in range(32)]
     assert starts[:17] == list(range(17))
     assert starts[17:] == [int(np.ceil(16 * 8 ** (i / 16))) for i in range(1, 16)]
 

@@ -122,7 +122,7 @@ def draw_case(seed: int) -> Case:
     if config.architecture == "encoder" and config.pad_id is not None and draw.random() < 0.5:
         options = {}
     if config.architecture == "encoder" and config.n_token_types and draw.random() < 0.7:
-        options["segments"] = np.array([draw.choices(range(config.n_token_types), k=ids.shape[1]) for _ in ids])
+        options["token_type_ids"] = np.array([draw.choices(range(config.n_token_types), k=ids.shape[1]) for _ in ids])
     if config.architecture != "bigram" and draw.random() < 0.3:
         options["documents"] = np.sort(np.array([draw.choices(range(3), k=ids.shape[1]) for _ in ids]))
     return Case(config, model, (ids,), options, positions)

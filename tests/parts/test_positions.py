@@ -15,7 +15,7 @@ from clearhead.parts.positions import (
     PositionOptions,
     RotaryPositions,
     alibi_slopes,
-    distance_buckets,
+    relative_position_buckets,
     sinusoids,
 )
 
@@ -84,7 +84,7 @@ def test_rotary_turns_pairs_by_the_papers_angles() -> None:
     width, base, position = 8, 100.0, 5
     x = draw(1, 1, 1, width)
     rotated = (
-        RotaryPositions(replace(OPTIONS, rotary_width=width, base=base))
+        RotaryPositions(replace(OPTIONS, rotary_width=width, rope_theta=base))
         .rotate(range(position, position + 1), CPU)(x)
         .flatten()
     )
@@ -128,7 +128,7 @@ def test_only_tables_end() -> None:
 def test_distances_are_divided_as_t5_does(n_buckets: int, distance: int) -> None:
     """Half of the classes have one distance each, the rest are as wide as their logarithm says (arXiv 1910.10683)."""
     back = torch.arange(2 * distance)
-    buckets, exact = distance_buckets(back, n_buckets, distance, causal=True), n_buckets // 2
+    buckets, exact = relative_position_buckets(back, n_buckets, distance, causal=True), n_buckets // 2
     assert torch.equal(buckets[:exact], back[:exact])
     assert torch.equal(buckets, buckets.sort().values)
     assert set(buckets.tolist()) == set(range(n_buckets))
@@ -137,14 +137,14 @@ def test_distances_are_divided_as_t5_does(n_buckets: int, distance: int) -> None
         bucket = math.log(step / exact) / math.log(distance / exact) * (n_buckets - exact)
         if abs(bucket - round(bucket)) > 1e-4:  # on the border between two, rounding decides
             assert buckets[step] == exact + int(bucket)
-    assert bool((distance_buckets(-back, n_buckets, distance, causal=True) == 0).all())  # what nobody sees
+    assert bool((relative_position_buckets(-back, n_buckets, distance, causal=True) == 0).all())  # what nobody sees
 
 
 def test_those_who_look_both_ways_have_classes_for_either() -> None:
     back = torch.arange(1, 60)
-    behind, ahead = (distance_buckets(sign * back, 32, 128, causal=False) for sign in (1, -1))
+    behind, ahead = (relative_position_buckets(sign * back, 32, 128, causal=False) for sign in (1, -1))
     assert torch.equal(ahead, behind + 16)
-    assert torch.equal(behind, distance_buckets(back, 16, 128, causal=True))
+    assert torch.equal(behind, relative_position_buckets(back, 16, 128, causal=True))
 
 
 def test_rotary_positions_leave_the_rest_of_a_head_alone() -> None:

@@ -23,14 +23,14 @@ class EncoderLM(StackLM):
         *,
         positions: Positions | None = None,
         documents: Tensor | None = None,
-        segments: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
     ) -> Tensor:
         """The last layer's output, (B, T) -> (B, T, D); arguments as in `forward`."""
         x = self.embedding(ids)  # (B, T, D)
         positions = positions_of(ids, self.config.pad_id) if positions is None else positions
         mask = attention_mask(positions, positions, causal=False, documents=documents, device=ids.device)
         if self.segments is not None:
-            x = x + self.segments(torch.zeros_like(ids) if segments is None else segments)
+            x = x + self.segments(torch.zeros_like(ids) if token_type_ids is None else token_type_ids)
         return self.through_the_stack(x, positions, positions, mask)
 
     def forward(
@@ -39,7 +39,7 @@ class EncoderLM(StackLM):
         *,
         positions: Positions | None = None,
         documents: Tensor | None = None,
-        segments: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
     ) -> Tensor:
         """Logits for the token at each position, (B, T) -> (B, T, V).
 
@@ -48,6 +48,6 @@ class EncoderLM(StackLM):
             positions: (B, T) position of each token, -1 for padding; by default derived from `pad_id`. A range where
                 nothing is padded.
             documents: (B, T) number of the document of each token: no attention from one to another.
-            segments: (B, T) BERT's token type of each token, if the config has token types; 0 by default.
+            token_type_ids: (B, T) BERT's token type of each token, if the config has token types; 0 by default.
         """
-        return self.head(self.body(ids, positions=positions, documents=documents, segments=segments))
+        return self.head(self.body(ids, positions=positions, documents=documents, token_type_ids=token_type_ids))

@@ -69,9 +69,9 @@ def make_positions(config: ModelConfig, *, causal: bool) -> PositionKind:
             n_heads=config.n_heads,
             block_size=config.block_size,
             rotary_width=config.rotary_width,
-            base=config.rope_theta,
-            n_buckets=config.relative_buckets,
-            distance=config.relative_max_distance,
+            rope_theta=config.rope_theta,
+            relative_buckets=config.relative_buckets,
+            relative_max_distance=config.relative_max_distance,
             causal=causal,
         )
     )

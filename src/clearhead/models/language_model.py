@@ -87,4 +87,4 @@ class CausalLM(LanguageModel):
     @property
     @abstractmethod
     def receptive_field(self) -> int | None:
-        """Sliding-window size (itself included) if texts may be endless, else None."""
+        """How many tokens, itself included, a query attends to if texts may be endless; None if they may not."""

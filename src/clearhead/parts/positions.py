@@ -23,8 +23,8 @@ class PositionOptions:
         n_heads: heads whose scores are biased.
         block_size: the number of positions, where they are bounded.
         rotary_width: how many of a head's dimensions, the first ones, are rotated.
-        base: of rotary and sinusoidal wavelengths.
-        n_buckets, distance: relative positions: the number of buckets, and the distance at which the last one begins.
+        rope_theta: the base of rotary and sinusoidal wavelengths.
+        relative_buckets, relative_max_distance: relative positions: how many buckets, and where the last one begins.
         causal: whether the mask is causal, so that no bucket is needed for keys ahead.
     """
 
@@ -32,9 +32,9 @@ class PositionOptions:
     n_heads: int
     block_size: int
     rotary_width: int
-    base: float = 10_000.0
-    n_buckets: int = 32
-    distance: int = 128
+    rope_theta: float = 10_000.0
+    relative_buckets: int = 32
+    relative_max_distance: int = 128
     causal: bool = True
 
 
@@ -107,7 +107,7 @@ class SinusoidalPositions(FixedPositions):
     bounded = True
 
     def compute(self) -> Tensor:
-        return sinusoids(self.options.block_size, self.options.d_model, self.options.base)
+        return sinusoids(self.options.block_size, self.options.d_model, self.options.rope_theta)
 
     def add(self, x: Tensor, positions: Positions) -> Tensor:
         return x + _look_up(self.numbers, positions).to(x.dtype)
@@ -143,7 +143,7 @@ class RotaryPositions(FixedPositions):
     """
 
     def compute(self) -> Tensor:
-        return _frequencies(self.options.rotary_width, self.options.base)
+        return _frequencies(self.options.rotary_width, self.options.rope_theta)
 
     def rotate(self, positions: Positions, device: torch.device) -> RotaryEmbedding:
         angles = as_tensor(positions, device).unsqueeze(-1) * self.numbers  # (..., T, R/2)
@@ -171,13 +171,13 @@ class RelativePositions(PositionKind):
 
     def __init__(self, options: PositionOptions) -> None:
         super().__init__(options)
-        self.weight = nn.Parameter(torch.empty(options.n_buckets, options.n_heads))
-        self.distance, self.causal = options.distance, options.causal
+        self.weight = nn.Parameter(torch.empty(options.relative_buckets, options.n_heads))
+        self.max_distance, self.causal = options.relative_max_distance, options.causal
 
     def bias(self, query: Positions, key: Positions, device: torch.device) -> Tensor:
         rows = as_tensor(query, device).unsqueeze(-1)  # (T_q, 1) or (B, T_q, 1)
         columns = as_tensor(key, device).unsqueeze(-2)  # (1, T_k) or (B, 1, T_k)
-        buckets = distance_buckets(rows - columns, len(self.weight), self.distance, causal=self.causal)
+        buckets = relative_position_buckets(rows - columns, len(self.weight), self.max_distance, causal=self.causal)
         return self.weight[buckets].movedim(-1, -3)  # (..., T_q, T_k, H) -> (..., H, T_q, T_k)
 
 
@@ -245,13 +245,13 @@ def alibi_slopes(n_heads: int) -> Tensor:
     return torch.tensor(series + extra, dtype=torch.float64)
 
 
-def distance_buckets(back: Tensor, n_buckets: int, distance: int, *, causal: bool) -> Tensor:
+def relative_position_buckets(back: Tensor, n_buckets: int, max_distance: int, *, causal: bool) -> Tensor:
     """The class of each distance, as T5 divides them: half of the classes for one distance each, the others ever wider.
 
     Args:
         back: how far each key stands behind its query; negative where it is ahead.
         n_buckets: how many classes; bidirectional attention uses half of them for later keys.
-        distance: where the last class begins.
+        max_distance: where the last class begins.
         causal: nobody looks ahead.
 
     Returns:
@@ -264,6 +264,6 @@ def distance_buckets(back: Tensor, n_buckets: int, distance: int, *, causal: boo
         back = back.abs()
     back = back.clamp(min=0)
     exact = n_buckets // 2
-    share = (back.clamp(min=1) / exact).log() / math.log(distance / exact)  # of the way to the last class
+    share = (back.clamp(min=1) / exact).log() / math.log(max_distance / exact)  # of the way to the last class
     wide = (exact + (share * (n_buckets - exact)).long()).clamp(max=n_buckets - 1)
     return first + torch.where(back < exact, back, wide)

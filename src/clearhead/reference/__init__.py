@@ -7,8 +7,8 @@ plain on purpose.
     logits = reference.FORWARDS[config.architecture](weights, config, ids)  # (B, T) -> (B, T, V)
 """
 
-from clearhead.reference.arrays import Allowed, Array, Gradient, Ids, Shape, Weights, as_float64, linear, within
-from clearhead.reference.attention import AttentionSteps, Sight, attend
+from clearhead.reference.arrays import Allowed, Array, Gradient, Ids, Shape, Weights, as_float64, linear, subtree
+from clearhead.reference.attention import AttentionInputs, AttentionSteps, attend
 from clearhead.reference.blocks import SourceMemory, block, stack, sublayer
 from clearhead.reference.example import SUBLAYERS, ExampleLayer, Intermediate, worked_example
 from clearhead.reference.feedforward import FEEDFORWARDS, FeedForwardSteps, feed_forward
@@ -47,6 +47,7 @@ __all__ = [
     "Allowed",
     "Array",
     "AttentionGradient",
+    "AttentionInputs",
     "AttentionSteps",
     "ExampleLayer",
     "FeedForwardSteps",
@@ -55,7 +56,6 @@ __all__ = [
     "Intermediate",
     "NormKind",
     "Shape",
-    "Sight",
     "SourceMemory",
     "Weights",
     "apply_rotary",
@@ -84,7 +84,7 @@ __all__ = [
     "rmsnorm_gradient",
     "stack",
     "sublayer",
+    "subtree",
     "weight_shapes",
-    "within",
     "worked_example",
 ]

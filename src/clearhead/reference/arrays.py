@@ -18,7 +18,7 @@ def as_float64(weights: Mapping[str, ArrayLike]) -> dict[str, Array]:
     return {name: np.asarray(numbers, dtype=np.float64) for name, numbers in weights.items()}
 
 
-def within(weights: Weights, prefix: str) -> Weights:
+def subtree(weights: Weights, prefix: str) -> Weights:
     """The weights whose names begin with the prefix and a dot, by the rest of their names."""
     return {name.removeprefix(f"{prefix}."): array for name, array in weights.items() if name.startswith(f"{prefix}.")}
 

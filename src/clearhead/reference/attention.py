@@ -6,12 +6,12 @@ from typing import NamedTuple
 import numpy as np
 
 from clearhead.config import ModelConfig
-from clearhead.reference.arrays import Allowed, Array, Weights, linear, within
+from clearhead.reference.arrays import Allowed, Array, Weights, linear, subtree
 from clearhead.reference.norms import rmsnorm
 from clearhead.reference.positions import apply_rotary
 
 
-class Sight(NamedTuple):
+class AttentionInputs(NamedTuple):
     """The mask, and the rotary angles and score bias of the positions."""
 
     allowed: Allowed  # (B, T_q, T_k), from `may_attend`
@@ -31,7 +31,7 @@ class AttentionSteps(NamedTuple):
     output: Array  # (B, T_q, D)
 
 
-def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, sight: Sight) -> AttentionSteps:
+def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, inputs: AttentionInputs) -> AttentionSteps:
     """softmax(q k^T / sqrt(K) + bias) v for each head (Vaswani et al. 2017, section 3.2), step by step.
 
     Fewer heads of keys and values each serve a group of query heads (Ainslie et al. 2023, arXiv 2305.13245). With
@@ -46,15 +46,16 @@ def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, sight
     key = split_heads(linear(memory, weights, "key"), config.n_kv_heads)  # (B, H_kv, T_k, K)
     value = split_heads(linear(memory, weights, "value"), config.n_kv_heads)  # (B, H_kv, T_k, K)
     if config.qk_norm:
-        query = rmsnorm(query, within(weights, "query_norm"), config.norm_eps)  # (B, H, T_q, K)
-        key = rmsnorm(key, within(weights, "key_norm"), config.norm_eps)  # (B, H_kv, T_k, K)
-    if sight.angles is not None:
-        query, key = apply_rotary(query, sight.angles), apply_rotary(key, sight.angles)  # (B, H, T, K), (B, H_kv, T, K)
-    key, value = serve(key, config.n_heads), serve(value, config.n_heads)  # (B, H, T_k, K)
+        query = rmsnorm(query, subtree(weights, "query_norm"), config.norm_eps)  # (B, H, T_q, K)
+        key = rmsnorm(key, subtree(weights, "key_norm"), config.norm_eps)  # (B, H_kv, T_k, K)
+    if inputs.angles is not None:
+        query = apply_rotary(query, inputs.angles)  # (B, H, T_q, K)
+        key = apply_rotary(key, inputs.angles)  # (B, H_kv, T_k, K)
+    key, value = repeat_kv(key, config.n_heads), repeat_kv(value, config.n_heads)  # (B, H, T_k, K)
     scores = score(query, key, config)  # (B, H, T_q, T_k)
-    if sight.bias is not None:
-        scores = scores + sight.bias  # (B, H, T_q, T_k)
-    shares = softmax_over(scores, sight.allowed)  # (B, H, T_q, T_k)
+    if inputs.bias is not None:
+        scores = scores + inputs.bias  # (B, H, T_q, T_k)
+    shares = masked_softmax(scores, inputs.allowed)  # (B, H, T_q, T_k)
     mixed = shares @ value  # (B, H, T_q, T_k) (B, H, T_k, K) -> (B, H, T_q, K)
     output = linear(merge_heads(mixed), weights, "output")  # (B, T_q, H * K) -> (B, T_q, D)
     return AttentionSteps(query, key, value, scores, shares, mixed, output)
@@ -86,7 +87,7 @@ def score_scale(config: ModelConfig) -> float:
     return 1 / math.sqrt(config.head_dim) if config.scale_attention else 1.0
 
 
-def softmax_over(scores: Array, allowed: Allowed) -> Array:
+def masked_softmax(scores: Array, allowed: Allowed) -> Array:
     """For each query e^score over the sum of those of the keys that it may see; 0 for all other keys.
 
     (B, H, T_q, T_k) -> (B, H, T_q, T_k). A query that may see nothing gives no key any weight.
@@ -100,7 +101,7 @@ def softmax_over(scores: Array, allowed: Allowed) -> Array:
     return shares
 
 
-def serve(heads: Array, n_heads: int) -> Array:
+def repeat_kv(heads: Array, n_heads: int) -> Array:
     """Each head of keys or values once for every query head of its group: (B, H_kv, T, K) -> (B, H, T, K)."""
     group = n_heads // heads.shape[1]  # query heads h with the same h // group share a head
     return np.stack([heads[:, h // group] for h in range(n_heads)], axis=1)  # H of (B, T, K) -> (B, H, T, K)

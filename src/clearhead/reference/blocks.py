@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from clearhead.config import ModelConfig
-from clearhead.reference.arrays import Allowed, Array, Weights, within
-from clearhead.reference.attention import Sight, attend
+from clearhead.reference.arrays import Allowed, Array, Weights, subtree
+from clearhead.reference.attention import AttentionInputs, attend
 from clearhead.reference.feedforward import feed_forward
 from clearhead.reference.norms import normalize
 
@@ -32,37 +32,49 @@ def branch(x: Array, part: Callable[[Array], Array], norm: Weights, config: Mode
     return part(normalize(x, norm, config))
 
 
-def block(x: Array, weights: Weights, config: ModelConfig, sight: Sight, memory: SourceMemory | None = None) -> Array:
+def block(
+    x: Array,
+    weights: Weights,
+    config: ModelConfig,
+    inputs: AttentionInputs,
+    memory: SourceMemory | None = None,
+) -> Array:
     """Self-attention, cross-attention where there is a memory, feed-forward (Vaswani et al. 2017, figure 1).
 
     (B, T, D) -> (B, T, D). With parallel residuals x + attention(norm1(x)) + feedforward(norm2(x)) (Wang & Komatsuzaki
     2021, GPT-J; with two norms Black et al. 2022, arXiv 2204.06745, section 2.1.2).
     """
-    first, last = within(weights, "self_attention.norm"), within(weights, "feedforward.norm")
+    first, last = subtree(weights, "self_attention.norm"), subtree(weights, "feedforward.norm")
 
     def attend_to_itself(x: Array) -> Array:
-        return attend(x, x, within(weights, "self_attention.part"), config, sight).output  # (B, T, D)
+        return attend(x, x, subtree(weights, "self_attention.part"), config, inputs).output  # (B, T, D)
 
-    def widen_bend_narrow(x: Array) -> Array:
-        return feed_forward(x, within(weights, "feedforward.part"), config.feedforward).output  # (B, T, D)
+    def ffn(x: Array) -> Array:
+        return feed_forward(x, subtree(weights, "feedforward.part"), config.feedforward).output  # (B, T, D)
 
     if config.parallel_residual:
-        return x + branch(x, attend_to_itself, first, config) + branch(x, widen_bend_narrow, last, config)
+        return x + branch(x, attend_to_itself, first, config) + branch(x, ffn, last, config)
     x = sublayer(x, attend_to_itself, first, config)  # (B, T, D)
     if memory is not None:
-        states, of_memory = memory.states, Sight(memory.allowed)
+        states, of_memory = memory.states, AttentionInputs(memory.allowed)
 
         def attend_to_memory(x: Array) -> Array:
-            return attend(x, states, within(weights, "cross_attention.part"), config, of_memory).output  # (B, T, D)
+            return attend(x, states, subtree(weights, "cross_attention.part"), config, of_memory).output  # (B, T, D)
 
-        x = sublayer(x, attend_to_memory, within(weights, "cross_attention.norm"), config)  # (B, T, D)
-    return sublayer(x, widen_bend_narrow, last, config)  # (B, T, D)
+        x = sublayer(x, attend_to_memory, subtree(weights, "cross_attention.norm"), config)  # (B, T, D)
+    return sublayer(x, ffn, last, config)  # (B, T, D)
 
 
 def stack(
-    x: Array, weights: Weights, config: ModelConfig, sight: Sight, memory: SourceMemory | None = None, *, n_layers: int
+    x: Array,
+    weights: Weights,
+    config: ModelConfig,
+    inputs: AttentionInputs,
+    memory: SourceMemory | None = None,
+    *,
+    n_layers: int,
 ) -> Array:
     """`n_layers` blocks, and a norm behind them if they are pre-norm: (B, T, D) -> (B, T, D)."""
     for layer in range(n_layers):
-        x = block(x, within(weights, f"blocks.{layer}"), config, sight, memory)  # (B, T, D)
-    return normalize(x, within(weights, "norm"), config) if config.norm_position == "pre" else x
+        x = block(x, subtree(weights, f"blocks.{layer}"), config, inputs, memory)  # (B, T, D)
+    return normalize(x, subtree(weights, "norm"), config) if config.norm_position == "pre" else x

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from clearhead.config import ModelConfig
-from clearhead.reference.arrays import Array, Weights, within
-from clearhead.reference.attention import AttentionSteps, Sight, attend
+from clearhead.reference.arrays import Array, Weights, subtree
+from clearhead.reference.attention import AttentionInputs, AttentionSteps, attend
 from clearhead.reference.feedforward import feed_forward
 from clearhead.reference.norms import normalize
 from clearhead.reference.positions import may_attend
@@ -73,11 +73,11 @@ def decoder_layer(x: Array, memory: Array, weights: Weights, config: ModelConfig
     yield Intermediate("memory", "what an encoder made of the source, drawn", "B T_src D", memory)
     name = "x"
     for sublayer, after in SUBLAYERS:
-        norm, read, read_as = within(weights, f"{sublayer}.norm"), x, name
+        norm, read, read_as = subtree(weights, f"{sublayer}.norm"), x, name
         if config.norm_position == "pre":
             read, read_as = normalize(x, norm, config), f"norm({name})"
             yield Intermediate(read_as, f"({name} - mean) / sqrt(variance + eps)", "B T D", read)
-        part = within(weights, f"{sublayer}.part")
+        part = subtree(weights, f"{sublayer}.part")
         if sublayer == "self_attention":
             steps = list(_self_attention(read, read_as, part, config))
         elif sublayer == "cross_attention":
@@ -98,7 +98,7 @@ def decoder_layer(x: Array, memory: Array, weights: Weights, config: ModelConfig
 
 def _self_attention(x: Array, name: str, weights: Weights, config: ModelConfig) -> Iterator[Intermediate]:
     positions = np.arange(x.shape[1])[np.newaxis]  # (1, T)
-    steps = attend(x, x, weights, config, Sight(may_attend(positions, positions, causal=True)))
+    steps = attend(x, x, weights, config, AttentionInputs(may_attend(positions, positions, causal=True)))
     return _attention("self-attention", steps, name, name, "T")
 
 
@@ -107,7 +107,7 @@ def _cross_attention(
 ) -> Iterator[Intermediate]:
     positions = np.arange(x.shape[1])[np.newaxis]  # (1, T)
     source_positions = np.arange(memory.shape[1])[np.newaxis]  # (1, T_src)
-    steps = attend(x, memory, weights, config, Sight(may_attend(positions, source_positions, causal=False)))
+    steps = attend(x, memory, weights, config, AttentionInputs(may_attend(positions, source_positions, causal=False)))
     return _attention("cross-attention", steps, name, "memory", "T_src")
 
 

@@ -23,10 +23,10 @@ def relu_squared(x: Array) -> Array:
 
 def gelu(x: Array) -> Array:
     """x Phi(x), where Phi(x) = (1 + erf(x / sqrt 2)) / 2 (Hendrycks & Gimpel 2016, arXiv 1606.08415, section 2)."""
-    return x * normal_below(x)
+    return x * normal_cdf(x)
 
 
-def normal_below(x: Array) -> Array:
+def normal_cdf(x: Array) -> Array:
     """Phi(x): how likely a number of the standard normal distribution is below x."""
     return np.array([(1 + math.erf(number / math.sqrt(2))) / 2 for number in x.flat]).reshape(x.shape)  # (N,) -> (...)
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from clearhead.config import ModelConfig
-from clearhead.reference.arrays import Array, Gradient, Ids, Weights, linear, within
-from clearhead.reference.attention import Sight, attend, merge_heads, score_gradient, split_heads
-from clearhead.reference.feedforward import FEEDFORWARDS, feed_forward, normal_below, sigmoid
+from clearhead.reference.arrays import Array, Gradient, Ids, Weights, linear, subtree
+from clearhead.reference.attention import AttentionInputs, attend, merge_heads, score_gradient, split_heads
+from clearhead.reference.feedforward import FEEDFORWARDS, feed_forward, normal_cdf, sigmoid
 from clearhead.reference.loss import IGNORED, log_softmax, smoothed_targets
 from clearhead.reference.norms import rmsnorm_gradient
 from clearhead.reference.positions import apply_rotary
@@ -53,7 +53,7 @@ def relu_squared_slope(x: Array) -> Array:
 
 def gelu_slope(x: Array) -> Array:
     """Phi(x) + x phi(x), where phi is the density of the standard normal distribution."""
-    return normal_below(x) + x * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+    return normal_cdf(x) + x * np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
 
 
 def gelu_tanh_slope(x: Array) -> Array:
@@ -103,13 +103,13 @@ def softmax_gradient(d_shares: Array, shares: Array) -> Array:
 
 
 def attention_gradient(
-    d_output: Array, x: Array, memory: Array, weights: Weights, config: ModelConfig, sight: Sight
+    d_output: Array, x: Array, memory: Array, weights: Weights, config: ModelConfig, inputs: AttentionInputs
 ) -> AttentionGradient:
     """Of `attend`, from the last of its lines to the first.
 
     d_output (B, T_q, D), x (B, T_q, D), memory (B, T_k, D).
     """
-    query, key, value, _, shares, mixed, _ = attend(x, memory, weights, config, sight)
+    query, key, value, _, shares, mixed, _ = attend(x, memory, weights, config, inputs)
     d_merged, d_weights = linear_gradient(d_output, merge_heads(mixed), weights, "output")  # (B, T_q, H * K)
     d_mixed = split_heads(d_merged, config.n_heads)  # (B, H, T_q, K)
     d_shares = d_mixed @ value.swapaxes(-1, -2)  # (B, H, T_q, K) (B, H, K, T_k) -> (B, H, T_q, T_k)
@@ -117,8 +117,8 @@ def attention_gradient(
     d_scores = softmax_gradient(d_shares, shares)  # (B, H, T_q, T_k)
     d_query, d_key = score_gradient(d_scores, query, key, config)  # (B, H, T_q, K), (B, H, T_k, K)
     d_key, d_value = _sum_of_groups(d_key, config), _sum_of_groups(d_value, config)  # (B, H_kv, T_k, K)
-    if sight.angles is not None:  # a rotation keeps lengths: its transpose is the rotation back
-        d_query, d_key = apply_rotary(d_query, -sight.angles), apply_rotary(d_key, -sight.angles)
+    if inputs.angles is not None:  # a rotation keeps lengths: its transpose is the rotation back
+        d_query, d_key = apply_rotary(d_query, -inputs.angles), apply_rotary(d_key, -inputs.angles)
     if config.qk_norm:
         d_query, of_norm = _through_head_norm(d_query, x, weights, config, "query")  # (B, H, T_q, K)
         d_key, of_other_norm = _through_head_norm(d_key, memory, weights, config, "key")  # (B, H_kv, T_k, K)
@@ -140,7 +140,7 @@ def _through_head_norm(
     d_heads: Array, x: Array, weights: Weights, config: ModelConfig, name: str
 ) -> tuple[Array, dict[str, Array]]:
     heads = split_heads(linear(x, weights, name), d_heads.shape[1])  # (B, H, T, K), what the norm was given
-    norm = within(weights, f"{name}_norm")
+    norm = subtree(weights, f"{name}_norm")
     d_heads, d_weights = rmsnorm_gradient(d_heads, heads, norm, config.norm_eps)  # (B, H, T, K)
     return d_heads, {f"{name}_norm.weight": d_weights["weight"]}
 

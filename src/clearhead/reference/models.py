@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from clearhead.config import ModelConfig
-from clearhead.reference.arrays import Allowed, Array, Ids, Weights, linear, within
-from clearhead.reference.attention import Sight
+from clearhead.reference.arrays import Allowed, Array, Ids, Weights, linear, subtree
+from clearhead.reference.attention import AttentionInputs
 from clearhead.reference.blocks import SourceMemory, stack
 from clearhead.reference.feedforward import FEEDFORWARDS
 from clearhead.reference.ngrams import ngram_vectors
@@ -33,13 +33,13 @@ def decoder(
     allowed = may_attend(positions, positions, causal=True, window=window, documents=documents)  # (B, T, T)
     x = embed(ids, weights, config)  # (B, T, D)
     if config.embedding_ngrams > 1:
-        tables = within(weights, "embedding_ngrams")
+        tables = subtree(weights, "embedding_ngrams")
         x = x + ngram_vectors(ids, positions, documents, tables, config, config.embedding_ngrams)  # (B, T, D)
-    x = locate(x, positions, weights, config)  # (B, T, D)
-    self_sight = sight(positions, allowed, weights, config, causal=True)
-    x = stack(x, within(weights, "stack"), config, self_sight, n_layers=config.n_layers)  # (B, T, D)
+    x = add_positions(x, positions, weights, config)  # (B, T, D)
+    self_inputs = attention_inputs(positions, allowed, weights, config, causal=True)
+    x = stack(x, subtree(weights, "stack"), config, self_inputs, n_layers=config.n_layers)  # (B, T, D)
     if config.logit_ngrams > 1:
-        tables = within(weights, "logit_ngrams")
+        tables = subtree(weights, "logit_ngrams")
         x = x + ngram_vectors(ids, positions, documents, tables, config, config.logit_ngrams)  # (B, T, D)
     return head(x, weights, config)  # (B, T, V)
 
@@ -51,24 +51,24 @@ def encoder(
     *,
     positions: Ids | None = None,
     documents: Ids | None = None,
-    segments: Ids | None = None,
+    token_type_ids: Ids | None = None,
 ) -> Array:
     """Logits for the token at each position (Devlin et al. 2019, arXiv 1810.04805): (B, T) -> (B, T, V).
 
     Args:
         positions: of the tokens; without them the config's `pad_id` tells what is padding.
         documents: as in `decoder`.
-        segments: (B, T) the kind of each token's segment, which has a vector as well (section 3 there); 0 without it.
+        token_type_ids: (B, T) of each token's segment, which has a vector as well (section 3 there); 0 without them.
     """
     positions = positions_of(ids, config.pad_id) if positions is None else positions  # (B, T)
     allowed = may_attend(positions, positions, causal=False, documents=documents)  # (B, T, T)
     x = embed(ids, weights, config)  # (B, T, D)
     if config.n_token_types:
-        kinds = np.zeros_like(ids) if segments is None else segments  # (B, T)
+        kinds = np.zeros_like(ids) if token_type_ids is None else token_type_ids  # (B, T)
         x = x + weights["segments.weight"][kinds]  # (B, T, D)
-    x = locate(x, positions, weights, config)  # (B, T, D)
-    self_sight = sight(positions, allowed, weights, config, causal=False)
-    x = stack(x, within(weights, "stack"), config, self_sight, n_layers=config.n_layers)  # (B, T, D)
+    x = add_positions(x, positions, weights, config)  # (B, T, D)
+    self_inputs = attention_inputs(positions, allowed, weights, config, causal=False)
+    x = stack(x, subtree(weights, "stack"), config, self_inputs, n_layers=config.n_layers)  # (B, T, D)
     return head(x, weights, config)  # (B, T, V)
 
 
@@ -93,16 +93,17 @@ def encoder_decoder(
     target_positions = positions_of(target, pad, start) if target_positions is None else target_positions  # (B, T)
 
     x = embed(source, weights, config, "embedding" if config.source_vocab_size is None else "source_embedding")
-    x = locate(x, source_positions, weights, config, side="source_")  # (B, T_src, D)
+    x = add_positions(x, source_positions, weights, config, side="source_")  # (B, T_src, D)
     allowed = may_attend(source_positions, source_positions, causal=False)  # (B, T_src, T_src)
-    self_sight = sight(source_positions, allowed, weights, config, causal=False, side="source_")
-    states = stack(x, within(weights, "encoder"), config, self_sight, n_layers=config.n_encoder_layers)  # (B, T_src, D)
+    self_inputs = attention_inputs(source_positions, allowed, weights, config, causal=False, side="source_")
+    encoder_weights = subtree(weights, "encoder")
+    states = stack(x, encoder_weights, config, self_inputs, n_layers=config.n_encoder_layers)  # (B, T_src, D)
 
-    y = locate(embed(target, weights, config), target_positions, weights, config)  # (B, T, D)
+    y = add_positions(embed(target, weights, config), target_positions, weights, config)  # (B, T, D)
     allowed = may_attend(target_positions, target_positions, causal=True)  # (B, T, T)
-    self_sight = sight(target_positions, allowed, weights, config, causal=True)
+    self_inputs = attention_inputs(target_positions, allowed, weights, config, causal=True)
     memory = SourceMemory(states, may_attend(target_positions, source_positions, causal=False))
-    y = stack(y, within(weights, "decoder"), config, self_sight, memory, n_layers=config.n_layers)  # (B, T, D)
+    y = stack(y, subtree(weights, "decoder"), config, self_inputs, memory, n_layers=config.n_layers)  # (B, T, D)
     return head(y, weights, config)  # (B, T, V)
 
 
@@ -127,27 +128,27 @@ def embed(ids: Ids, weights: Weights, config: ModelConfig, table: str = "embeddi
     return x * math.sqrt(config.d_model) if config.scale_embedding else x
 
 
-def locate(x: Array, positions: Ids, weights: Weights, config: ModelConfig, *, side: str = "") -> Array:
+def add_positions(x: Array, positions: Ids, weights: Weights, config: ModelConfig, *, side: str = "") -> Array:
     """Embedded tokens with the vectors of their places (B, T), normalized where asked: (B, T, D) -> (B, T, D).
 
     `side` is what the names of the source's own weights begin with.
     """
     if config.positions in ADDED:
-        x = x + ADDED[config.positions](positions, within(weights, f"{side}positions"), config)
-    return normalize(x, within(weights, f"{side}embedding_norm"), config) if config.embedding_norm else x
+        x = x + ADDED[config.positions](positions, subtree(weights, f"{side}positions"), config)
+    return normalize(x, subtree(weights, f"{side}embedding_norm"), config) if config.embedding_norm else x
 
 
-def sight(
+def attention_inputs(
     positions: Ids, allowed: Allowed, weights: Weights, config: ModelConfig, *, causal: bool, side: str = ""
-) -> Sight:
-    """The `Sight` of self-attention from positions (B, T) and mask (B, T, T); `side` as in `locate`."""
+) -> AttentionInputs:
+    """What self-attention reads at positions (B, T), under a mask (B, T, T); `side` as in `add_positions`."""
     angles = bias = None
     if config.positions in ROTATED:
         angles = ROTATED[config.positions](positions, config)  # (B, T, R/2)
     if config.positions in BIASED:
-        table = within(weights, f"{side}positions")
+        table = subtree(weights, f"{side}positions")
         bias = BIASED[config.positions](positions, positions, table, config, causal=causal)  # (B, H, T, T)
-    return Sight(allowed, angles, bias)
+    return AttentionInputs(allowed, angles, bias)
 
 
 def head(x: Array, weights: Weights, config: ModelConfig) -> Array:
@@ -157,9 +158,9 @@ def head(x: Array, weights: Weights, config: ModelConfig) -> Array:
     divided by sqrt(D) (Raffel et al. 2020, arXiv 1910.10683, in T5's code), and each token has a bias.
     """
     if config.head_transform:
-        transform = within(weights, "lm_head.transform")
+        transform = subtree(weights, "lm_head.transform")
         x = FEEDFORWARDS[config.feedforward].activation(linear(x, transform, "dense"))  # (B, T, D)
-        x = normalize(x, within(transform, "norm"), config)  # (B, T, D)
+        x = normalize(x, subtree(transform, "norm"), config)  # (B, T, D)
     if config.scale_logits:
         x = x / math.sqrt(config.d_model)
     table = weights["embedding.weight"] if config.tie_embeddings else weights["lm_head.weight"]  # (V, D)

@@ -119,15 +119,15 @@ def relative(query: Ids, key: Ids, weights: Weights, config: ModelConfig, *, cau
     for b, q, k in np.ndindex(B, T_q, T_k):
         back = int(query[b, q] - key[b, k])  # how far the key stands behind the query
         if causal:
-            bucket = distance_class(max(back, 0), config.relative_buckets, config.relative_max_distance)
+            bucket = relative_bucket(max(back, 0), config.relative_buckets, config.relative_max_distance)
         else:
             half = config.relative_buckets // 2
-            bucket = distance_class(abs(back), half, config.relative_max_distance) + (half if back < 0 else 0)
+            bucket = relative_bucket(abs(back), half, config.relative_max_distance) + (half if back < 0 else 0)
         biases[b, :, q, k] = weights["weight"][bucket]  # (n_buckets, H) -> (H,)
     return biases
 
 
-def distance_class(distance: int, n_classes: int, farthest: int) -> int:
+def relative_bucket(distance: int, n_classes: int, farthest: int) -> int:
     """Half of the classes hold one distance each; of the others, each reaches further by the same factor.
 
     With e the first distance that shares a class and m the classes that are shared, class e + i begins where

@@ -32,10 +32,10 @@ def _ngrams(config: ModelConfig, longest: int) -> Shape:
 def _stack_lm(config: ModelConfig) -> Shapes:
     return {
         "embedding.weight": (config.vocab_size, config.d_model),
-        **_within("positions", _positions(config)),
-        **_within("embedding_norm", _norm(config) if config.embedding_norm else {}),
-        **_within("stack", _stack(config, config.n_layers)),
-        **_within("lm_head", _head(config)),
+        **_with_prefix("positions", _positions(config)),
+        **_with_prefix("embedding_norm", _norm(config) if config.embedding_norm else {}),
+        **_with_prefix("stack", _stack(config, config.n_layers)),
+        **_with_prefix("lm_head", _head(config)),
     }
 
 
@@ -49,11 +49,11 @@ def _encoder_decoder(config: ModelConfig) -> Shapes:
     if config.source_vocab_size is not None:
         shapes["source_embedding.weight"] = (config.source_vocab_size, config.d_model)
     for side in ("source_", ""):
-        shapes |= _within(f"{side}positions", _positions(config))
-        shapes |= _within(f"{side}embedding_norm", _norm(config) if config.embedding_norm else {})
-    shapes |= _within("encoder", _stack(config, config.n_encoder_layers))
-    shapes |= _within("decoder", _stack(config, config.n_layers, cross=True))
-    return shapes | _within("lm_head", _head(config))
+        shapes |= _with_prefix(f"{side}positions", _positions(config))
+        shapes |= _with_prefix(f"{side}embedding_norm", _norm(config) if config.embedding_norm else {})
+    shapes |= _with_prefix("encoder", _stack(config, config.n_encoder_layers))
+    shapes |= _with_prefix("decoder", _stack(config, config.n_layers, cross=True))
+    return shapes | _with_prefix("lm_head", _head(config))
 
 
 SHAPES: dict[str, Callable[[ModelConfig], Shapes]] = {
@@ -64,7 +64,7 @@ SHAPES: dict[str, Callable[[ModelConfig], Shapes]] = {
 }
 
 
-def _within(prefix: str, shapes: Shapes) -> Shapes:
+def _with_prefix(prefix: str, shapes: Shapes) -> Shapes:
     return {f"{prefix}.{name}": shape for name, shape in shapes.items()}
 
 
@@ -111,11 +111,11 @@ def _stack(config: ModelConfig, n_layers: int, *, cross: bool = False) -> Shapes
         parts["cross_attention"] = _attention(config)
     block: Shapes = {}
     for name, part in parts.items():
-        block |= _within(f"{name}.part", part) | _within(f"{name}.norm", _norm(config))
+        block |= _with_prefix(f"{name}.part", part) | _with_prefix(f"{name}.norm", _norm(config))
     shapes: Shapes = {}
     for layer in range(n_layers):
-        shapes |= _within(f"blocks.{layer}", block)
-    return shapes | (_within("norm", _norm(config)) if config.norm_position == "pre" else {})
+        shapes |= _with_prefix(f"blocks.{layer}", block)
+    return shapes | (_with_prefix("norm", _norm(config)) if config.norm_position == "pre" else {})
 
 
 def _head(config: ModelConfig) -> Shapes:
@@ -124,5 +124,5 @@ def _head(config: ModelConfig) -> Shapes:
         shapes["bias"] = (config.vocab_size,)
     if config.head_transform:
         shapes |= dict(_linear("transform.dense", config.d_model, config.d_model, bias=True))
-        shapes |= _within("transform.norm", _norm(config))
+        shapes |= _with_prefix("transform.norm", _norm(config))
     return shapes

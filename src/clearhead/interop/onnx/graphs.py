@@ -112,8 +112,8 @@ class TwoWay(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         ids, mask, *kinds = inputs
-        segments = kinds[0] if kinds else None
-        return self.model(ids, positions=positions_from(mask), segments=segments)  # type: ignore[no-any-return]
+        token_type_ids = kinds[0] if kinds else None
+        return self.model(ids, positions=positions_from(mask), token_type_ids=token_type_ids)  # type: ignore[no-any-return]
 
 
 class Encode(nn.Module):
