@@ -41,7 +41,7 @@ from clearhead.workflows.hardware import threads
 FIRST = 1  # the token that every text begins with
 TUNED = {"freezing": True, "max_autotune": True, "cpp_wrapper": True}
 TOLERANCE = 1e-3  # of the largest logit
-MOST_SECONDS = 600  # of a process that writes a first token
+MAX_SECONDS = 600  # of a process that writes a first token
 THREADS = {"0.8M": 1, "124M": None}  # None: as many as torch chooses
 RESULTS = Path(__file__).parent / "results" / "native_speed.md"
 
@@ -142,9 +142,9 @@ def first_token(shape: str, method: str, folder: Path) -> dict[str, Any]:
     command = [sys.executable, __file__, "--first-token", shape, method, str(folder)]
     environment = os.environ | caches(folder)
     try:
-        process = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=MOST_SECONDS)
+        process = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, timeout=MAX_SECONDS)
     except subprocess.TimeoutExpired:
-        return {"reason": f"no token within {MOST_SECONDS} seconds"}
+        return {"reason": f"no token within {MAX_SECONDS} seconds"}
     lines = process.stdout.splitlines()
     answer: dict[str, Any] = json.loads(lines[-1]) if lines else {"reason": f"it ended with {process.returncode}"}
     return answer

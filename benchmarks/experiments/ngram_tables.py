@@ -19,7 +19,7 @@ from trials import evaluations, in_steps, report
 from clearhead.cli.environment import prepare_process
 from clearhead.config import RunConfig
 from clearhead.config.presets import PRESETS
-from clearhead.inspection import account
+from clearhead.inspection import estimate_cost
 from clearhead.models import build_model
 from clearhead.options import Settings
 from clearhead.training import Evaluated, fit
@@ -74,7 +74,7 @@ def main() -> None:
             model = {"ngram_rows": args.rows} | options
             config = RunConfig.read(start.model_dump(), {"model": model, "seed": seed})
             by_step, seconds = losses(config, task)
-            parts = account(config.model).parts
+            parts = estimate_cost(config.model).parts
             tables = parts["ngram_tables"]
             sizes = (f"{sum(parts.values()) - tables:,}", f"{tables:,}", f"{seconds:.1f}")
             rows.append((name, seed, *sizes, *(by_step[step] for step in evaluations(config))))

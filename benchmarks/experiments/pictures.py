@@ -6,7 +6,7 @@ from html import escape
 
 from clearhead.inspection import Curve
 from clearhead.inspection.curve import LossAxis, Point, smooth, thin, ticks
-from clearhead.inspection.svg import BOTTOM, HEIGHT, LEFT, MOST_POINTS, RIGHT, STYLE, WIDTH, Frame
+from clearhead.inspection.svg import BOTTOM, HEIGHT, LEFT, MAX_POINTS, RIGHT, STYLE, WIDTH, Frame
 
 # Okabe and Ito's colours, told apart by everyone and dark enough for white, bright enough for black paper.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
@@ -26,7 +26,7 @@ def curves_picture(curves: Mapping[str, Curve], title: str, vocab_size: int) -> 
         style = (
             f"stroke:{COLOURS[number % len(COLOURS)]};stroke-width:2;stroke-dasharray:{DASHES[number % len(DASHES)]}"
         )
-        drawing.append(f'<g style="{style}">{frame.path(thin(points, MOST_POINTS), "line")}</g>')
+        drawing.append(f'<g style="{style}">{frame.path(thin(points, MAX_POINTS), "line")}</g>')
         y = HEIGHT + LINE * (number + 0.5)  # below, where no curve is
         drawing.append(
             f'<path style="{style}" d="M{LEFT},{y} h26"/><text x="{LEFT + 34}" y="{y + 4}">{escape(name)}</text>'

@@ -23,7 +23,7 @@ else:
 Settings = dict[str, Any]
 
 LARGEST = 2**63 - 1  # whole number; what counts tensors and files holds none that is larger
-LONGEST_SHOWN = 100  # characters of a value in a sentence
+MAX_SHOWN = 100  # characters of a value in a sentence
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.I)
 RULES = {  # what pydantic found broken -> what a value must be
     "greater_than": "above {gt}",
@@ -145,7 +145,7 @@ def shown(value: object) -> str:
         text = "none" if value is None else value if is_number(value) else repr(value)
     except ValueError:  # Python writes no integer of more than some thousand digits
         return "a number of thousands of digits"
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text):,} characters)"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text):,} characters)"
 
 
 def is_number(value: object) -> TypeGuard[str]:

@@ -1,7 +1,7 @@
 """Words in sentences: '1 minute', '2 minutes', 'an encoder_decoder'; and texts that end with a whole one."""
 
 VOWELS = "aeiou"
-LONGEST_WORD = 30  # characters; what is longer is a text without spaces
+MAX_WORD = 30  # characters; what is longer is a text without spaces
 
 
 def counted(number: float, noun: str) -> str:
@@ -25,4 +25,4 @@ def whole_words(text: str) -> str:
     if not text[-1:].isalnum():
         return text
     cut = text[: len(text) - len(text.split()[-1])]
-    return cut.rstrip() if cut.strip() and len(text) - len(cut) <= LONGEST_WORD else text
+    return cut.rstrip() if cut.strip() and len(text) - len(cut) <= MAX_WORD else text

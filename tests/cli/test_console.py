@@ -14,7 +14,17 @@ from clearhead.cli.output import in_flags
 from clearhead.data.grammar_score import GrammarScore
 from clearhead.inspection import Curve
 from clearhead.training import Evaluated, Stepped
-from clearhead.workflows import Averaged, Finished, Notice, Passed, Read, Replanned, Sampled, Started, WorkflowEvent
+from clearhead.workflows import (
+    CheckPassed,
+    Finished,
+    Notice,
+    Read,
+    Replanned,
+    Sampled,
+    Started,
+    WeightsAveraged,
+    WorkflowEvent,
+)
 
 AS_TERMINALS = {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
 
@@ -53,13 +63,13 @@ def test_an_event_is_shown_for_what_it_is_whatever_its_class_is_called(capsys: p
 
     events: list[WorkflowEvent] = [
         Warned("take care"),
-        Passed("all is well"),
+        CheckPassed("all is well"),
         Started(Path("runs/a"), 1, 5, None),
         Replanned(4),
         Stepped(2, 2.5, 0.001, 0.5, 64, 0.1, skipped=False),
         Evaluated(4, 1.25, 512, best=True),
         Sampled(4, "Once upon"),
-        Averaged(4, 1.125, 3, used=True),
+        WeightsAveraged(4, 1.125, 3, used=True),
         Read(4, GrammarScore(8, 0.75, 0.5)),
         Finished(Path("runs/a"), Curve(((1, 3.0), (2, 2.5)), ((4, 1.25),), None), "it learned"),
     ]

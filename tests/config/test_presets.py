@@ -7,7 +7,7 @@ import pytest
 from clearhead.config import OBJECTIVES, ModelConfig, RunConfig
 from clearhead.config.presets import DEFAULTS, PRESETS, default_preset, preset
 from clearhead.errors import UsageError
-from clearhead.inspection import account
+from clearhead.inspection import estimate_cost
 from clearhead.interop import obstacle
 from clearhead.models import build_model
 from clearhead.training import learning_rate
@@ -39,13 +39,13 @@ def test_every_preset_is_possible_and_says_all_that_its_shape_needs(name: str) -
 )
 def test_the_published_number_of_parameters(name: str, vocab_size: int, parameters: int) -> None:
     config = ModelConfig.read(preset(name).model, {"vocab_size": vocab_size})
-    assert account(config).parameters == parameters
+    assert estimate_cost(config).parameters == parameters
 
 
 def test_nanogpts_own_count() -> None:
     """nanoGPT prints 10.65M for its Shakespeare model, without the 256 learned positions of width 384."""
     config = ModelConfig.read(preset("nanogpt-baby").model, {"vocab_size": 65})
-    assert round((account(config).parameters - 256 * 384) / 1e6, 2) == 10.65
+    assert round((estimate_cost(config).parameters - 256 * 384) / 1e6, 2) == 10.65
 
 
 def test_the_published_transformer_is_as_published() -> None:

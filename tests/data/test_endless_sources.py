@@ -68,7 +68,7 @@ def write_without_end(path: Path) -> None:
 
 @POSIX
 def test_a_pipe_without_an_end_is_refused(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_LONGEST_STREAM", 3_000_000)
+    monkeypatch.setattr(sources, "_MAX_STREAM", 3_000_000)
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=write_without_end, args=[tmp_path / "pipe"])
     writer.start()
@@ -113,7 +113,7 @@ LONG = {
 
 @pytest.mark.parametrize("name", LONG)
 def test_a_line_that_is_too_long_is_a_sentence(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(documents, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(documents, "MAX_LINE", 1000)
     monkeypatch.setattr(documents, "READ_SIZE", 100)
     short = {"text.jsonl": '{"text": "b"}\n', "pairs.jsonl": '{"source": "b", "target": "c"}\n', "pairs.tsv": "b\tc\n"}
     (tmp_path / name).write_text(short[name] * 2 + LONG[name], encoding="utf-8")

@@ -62,14 +62,14 @@ def test_what_breaks_the_library_is_one_sentence(name: str, tmp_path: Path, capf
 def test_what_lies_beside_is_not_parsed_beyond_its_limit(name: str, tmp_path: Path) -> None:
     path = write(tmp_path, as_text(state_of("gpt2")))
     with (tmp_path / name).open("wb") as file:
-        file.truncate(sandbox.MOST_BYTES * 100)  # holes
+        file.truncate(sandbox.MAX_BYTES * 100)  # holes
     assert Tokenizer.load(path).end_of_document == 0
 
 
 def test_a_file_larger_than_any_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     with path.open("wb") as file:
-        file.truncate(sandbox.MOST_BYTES + 1)
+        file.truncate(sandbox.MAX_BYTES + 1)
     with pytest.raises(DataError, match="bytes, and at most"):
         Tokenizer.load(path)
 

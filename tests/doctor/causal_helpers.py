@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-V, D, H, LONGEST = 37, 16, 2, 32
+V, D, H, MAX_LENGTH = 37, 16, 2, 32
 
 
 def triangle(T: int) -> Tensor:
@@ -39,7 +39,7 @@ class Block(nn.Module):
 class CausalModel(nn.Module):
     def __init__(self, *blocks: nn.Module) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(V, D), nn.Embedding(LONGEST, D)
+        self.tokens, self.places = nn.Embedding(V, D), nn.Embedding(MAX_LENGTH, D)
         self.blocks = nn.ModuleList(blocks or [Block(), Block()])
         self.norm, self.head = nn.LayerNorm(D), nn.Linear(D, V)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from causal_helpers import LONGEST, Attention, Block, CausalModel, D, H, V, triangle
+from causal_helpers import MAX_LENGTH, Attention, Block, CausalModel, D, H, V, triangle
 from torch import Tensor, nn
 
 from clearhead import doctor
@@ -67,7 +67,7 @@ class Translator(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.transformer = nn.Transformer(D, H, 1, 1, 2 * D, 0.0, batch_first=True)
-        self.source, self.target, self.places = nn.Embedding(V, D), nn.Embedding(V, D), nn.Embedding(LONGEST, D)
+        self.source, self.target, self.places = nn.Embedding(V, D), nn.Embedding(V, D), nn.Embedding(MAX_LENGTH, D)
         self.head = nn.Linear(D, V)
 
     def logits(self, src: Tensor, tgt: Tensor, **masks: Tensor | None) -> Tensor:
@@ -127,7 +127,7 @@ class NumberedByItsCaller(CausalModel):
     """Tokens are kept in a buffer of the caller's, who says where they begin."""
 
     def new_cache(self, rows: int) -> list[Tensor]:
-        return [torch.zeros(rows, LONGEST, dtype=torch.long)]
+        return [torch.zeros(rows, MAX_LENGTH, dtype=torch.long)]
 
     def forward(self, ids: Tensor, start_pos: int = 0, kv_cache: list[Tensor] | None = None) -> Any:
         if kv_cache is None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor import Spec, check
 
-V, D, LONGEST = 40, 32, 64
+V, D, MAX_LENGTH = 40, 32, 64
 
 
 class Waved(nn.Module):
@@ -19,7 +19,7 @@ class Waved(nn.Module):
     def __init__(self, sign: int = -1, *, cosines: bool = True) -> None:
         super().__init__()
         self.tokens, self.head = nn.Embedding(V, D), nn.Linear(D, V)
-        angle = torch.arange(LONGEST)[:, None] * torch.exp(torch.arange(0, D, 2) * (sign * math.log(10000.0) / D))
+        angle = torch.arange(MAX_LENGTH)[:, None] * torch.exp(torch.arange(0, D, 2) * (sign * math.log(10000.0) / D))
         table = torch.stack((angle.sin(), angle.cos() if cosines else angle.sin()), dim=-1).flatten(1)
         self.register_buffer("pe", table)
 

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from clearhead.config import ModelConfig, TrainConfig
-from clearhead.inspection import account, flops_per_token, parameters
+from clearhead.inspection import estimate_cost, flops_per_token, parameters
 from clearhead.inspection.cost import COSTS
 from clearhead.models import MODELS, CausalLM, EncoderDecoder, LanguageModel, build_model
 from clearhead.training.optimizers import OPTIMIZERS, build_optimizer
@@ -100,7 +100,7 @@ def test_parameters_by_part_are_those_of_the_built_model(seed: int, architecture
     for name, parameter in model.named_parameters():
         built[part_of(name, architecture)] += parameter.numel()
     assert parameters(config) == built
-    assert account(config).parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert estimate_cost(config).parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_the_published_decoder_layer_by_part() -> None:
@@ -124,14 +124,14 @@ def test_the_published_decoder_layer_by_part() -> None:
 @pytest.mark.parametrize("vocab_size", [2, 65])
 def test_a_bigram_is_its_table(vocab_size: int) -> None:
     config = ModelConfig(architecture="bigram", vocab_size=vocab_size)
-    assert account(config).parameters == sum(p.numel() for p in build_model(config).parameters())
+    assert estimate_cost(config).parameters == sum(p.numel() for p in build_model(config).parameters())
 
 
 def test_the_tutorial_shape_has_813440_parameters() -> None:
     config = ModelConfig(
         vocab_size=65, block_size=128, n_layers=4, n_heads=4, d_model=128, d_ff=512, feedforward="relu"
     )
-    assert account(config).parameters == 813_440
+    assert estimate_cost(config).parameters == 813_440
 
 
 @pytest.mark.parametrize("architecture", TRANSFORMERS)
@@ -165,7 +165,7 @@ def test_optimizer_bytes_are_those_of_its_state(optimizer: str, architecture: st
     optimizer_of_model.step(0.0)  # torch's make their state at the first step
     moments = optimizer_of_model.state.values()
     numbers = sum(tensor.numel() for tensor in moments if tensor.dim())  # not the counters of steps
-    assert account(model_config, train).bytes["optimizer"] == 4 * numbers
+    assert estimate_cost(model_config, train).bytes["optimizer"] == 4 * numbers
 
 
 @pytest.mark.parametrize("feedforward", ["relu", "gelu", "silu", "relu2", "swiglu"])
@@ -188,7 +188,7 @@ def test_activations_are_near_what_autograd_keeps(architecture: str, norm: str, 
         loss = F.cross_entropy(model(*arguments).flatten(0, 1), arguments[-1].flatten())
     assert loss.requires_grad
     logits_gradient = 4 * arguments[-1].numel() * config.vocab_size
-    on_paper = account(config, TrainConfig(batch_size=8, micro_batches=2)).bytes["activations"]
+    on_paper = estimate_cost(config, TrainConfig(batch_size=8, micro_batches=2)).bytes["activations"]
     assert on_paper == pytest.approx(sum(kept.values()) + logits_gradient, rel=0.2)
 
 
@@ -206,15 +206,15 @@ def test_the_cache_on_paper_is_the_cache(architecture: str) -> None:
     elif isinstance(model, CausalLM):
         cache = model.new_cache(1, config.block_size)
     else:
-        assert account(config).bytes["kv_cache"] == 0
+        assert estimate_cost(config).bytes["kv_cache"] == 0
         return
     held += sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    assert account(config).bytes["kv_cache"] == held
+    assert estimate_cost(config).bytes["kv_cache"] == held
 
 
 def test_totals_are_sums_of_what_is_listed() -> None:
-    cost = account(ModelConfig()).as_dict()
+    cost = estimate_cost(ModelConfig()).as_dict()
     assert list(cost) == ["parameters", "parts", "flops_per_token", "bytes"]
-    of = account(ModelConfig()).bytes
+    of = estimate_cost(ModelConfig()).bytes
     assert of["training"] == of["weights"] + of["gradients"] + of["optimizer"] + of["activations"]
     assert of["generation"] == of["weights"] + of["kv_cache"]

@@ -251,7 +251,7 @@ def test_an_encoder_is_computed_left_as_it_was_and_nothing_is_said(
 
 
 def test_weights_of_two_gigabytes_have_their_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saving, "MOST_BYTES", 0)
+    monkeypatch.setattr(saving, "MAX_BYTES", 0)
     model = BigramLM(ModelConfig(architecture="bigram", vocab_size=300), seed=3)
     assert [path.name for path in save_onnx(tmp_path, model)] == ["model.onnx.data", "model.onnx"]
     assert (tmp_path / "model.onnx.data").stat().st_size >= 4 * 300**2

@@ -131,7 +131,7 @@ def test_what_published_files_have_and_ours_cannot_is_named(tmp_path: Path) -> N
     small = PUBLISHED["opt-125m"][0] | {"do_layer_norm_before": False, "hidden_size": 1024, "word_embed_proj_dim": 512}
     stretched = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "rope_type": "llama3"}
     for settings, message in (
-        (small, "hidden_size = 1024 and word_embed_proj_dim = 512 have no equal here"),
+        (small, "hidden_size = 1024 and word_embed_proj_dim = 512 are not supported"),
         (PUBLISHED["llama-2-7b"][0] | {"rope_scaling": stretched}, "rotary positions with {'factor': 8.0"),
     ):
         (tmp_path / "config.json").write_text(json.dumps(settings), encoding="utf-8")
@@ -214,10 +214,10 @@ def test_files_of_earlier_versions_are_read(name: str, tmp_path: Path) -> None:
     ("name", "tensor", "changed", "message"),
     [
         ("gpt2", "h.1.attn.bias", causal(99), "has shape"),
-        ("gpt2", "h.1.attn.bias", torch.ones_like, "attn.bias have no equal here; ones on and below the diagonal have"),
+        ("gpt2", "h.1.attn.bias", torch.ones_like, "attn.bias are not supported; ones on and below the diagonal are"),
         ("gpt2", "h.0.attn.bias", lambda mask: mask.mT.contiguous(), "ones on and below the diagonal"),
         ("gpt2", "h.0.attn.bias", lambda mask: mask * 2, "ones on and below the diagonal"),
-        ("gpt2", "h.0.attn.masked_bias", torch.zeros_like, "masked_bias have no equal here; a number below"),
+        ("gpt2", "h.0.attn.masked_bias", torch.zeros_like, "masked_bias are not supported; a number below"),
         ("gpt2", "h.0.attn.bias2", torch.zeros(3), "bias2 is left over"),
         ("gpt2", "transformer.wte.weight", torch.zeros(3), "wte.weight is left over"),
         ("gpt_neox", "gpt_neox.layers.0.attention.bias", torch.ones_like, "ones on and below the diagonal"),

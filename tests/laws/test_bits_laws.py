@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
     pytest.mark.usefixtures("compiled_code"),
 ]
-LONGEST, STEPS = 40, 5
+MAX_LENGTH, STEPS = 40, 5
 WINDOWED = [
     {"positions": positions, "sliding_window": window} for positions in ("rope", "alibi", "none") for window in (5, 17)
 ]
@@ -61,7 +61,7 @@ def assert_same_bits(
     model: DecoderLM, backend: NativeDecoderBackend, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     draw = random.Random(seed)
-    lengths = [draw.randint(1, LONGEST) for _ in range(draw.randint(2, 6))]
+    lengths = [draw.randint(1, MAX_LENGTH) for _ in range(draw.randint(2, 6))]
     prompts = [tokens(draw, length) for length in lengths]
     alone = logits_of_contexts([KVContext(model, backend=backend) for _ in prompts], prompts, seed)
     with monkeypatch.context() as patch:

@@ -179,7 +179,7 @@ def test_a_compiler_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest
     child = tmp_path / "child"
     monkeypatch.setenv("CXX", str(script(tmp_path / "slow", f"sleep 1000 & echo $! > '{child}'; wait")))
     monkeypatch.setenv("CLEARHEAD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(building, "MOST_SECONDS", 1.0)
+    monkeypatch.setattr(building, "MAX_SECONDS", 1.0)
     model = DecoderLM(ModelConfig(vocab_size=11, block_size=16, n_layers=1, n_heads=2, d_model=8, d_ff=8))
     config, texts = SamplingConfig(greedy=True, max_new_tokens=6), list[list[dict[int, int]]]()
     notices: list[str] = []
@@ -203,7 +203,7 @@ def test_a_compiler_that_never_ends_is_waited_for_once_a_day(tmp_path: Path, mon
     compiler = script(tmp_path / "slow", f"echo started >> '{starts}'; exec sleep 1000")
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setenv("CLEARHEAD_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(building, "MOST_SECONDS", 0.5)
+    monkeypatch.setattr(building, "MAX_SECONDS", 0.5)
 
     def notices_of_a_new_process() -> list[str]:
         building._failure.cache_clear()

@@ -19,10 +19,10 @@ from clearhead.models import EncoderDecoder
 from clearhead.options import merge
 from clearhead.training import Stepped
 from clearhead.workflows import (
-    Averaged,
     Run,
     Sampled,
     TranslationScore,
+    WeightsAveraged,
     WorkflowEvent,
     evaluate,
     generate,
@@ -176,7 +176,7 @@ def test_the_mean_of_the_last_checkpoints_is_the_model_where_it_is_better() -> N
     events = list[WorkflowEvent]()
     options = tiny_translator(train={"average_checkpoints": 3})
     run = train(write_pairs(), out="run", options=options, observe=events.append)
-    (averaged,) = (event for event in events if isinstance(event, Averaged))
+    (averaged,) = (event for event in events if isinstance(event, WeightsAveraged))
     assert averaged.checkpoints == 3
     assert len(list(run.checkpoints.iterdir())) >= 3
     mean: dict[str, Tensor] = {}

@@ -18,12 +18,12 @@ from clearhead.config import RunConfig
 from clearhead.config.presets import PRESETS
 from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError, FaultError, UsageError
-from clearhead.inspection import account
+from clearhead.inspection import estimate_cost
 from clearhead.options import merge
 from clearhead.workflows import (
+    CheckPassed,
     Finished,
     Notice,
-    Passed,
     Run,
     Sampled,
     Score,
@@ -115,9 +115,9 @@ def test_a_model_on_paper_has_the_parameters_of_the_real_one(name: str) -> None:
 
 
 def test_a_run_or_a_preset_or_options_are_described(run: Run) -> None:
-    assert describe(run) == account(run.config.model, run.config.train)
+    assert describe(run) == estimate_cost(run.config.model, run.config.train)
     larger = RunConfig.read(run.config.model_dump(), {"train": {"batch_size": 9}}).train
-    assert describe(run, options={"train": {"batch_size": 9}}) == account(run.config.model, larger)
+    assert describe(run, options={"train": {"batch_size": 9}}) == estimate_cost(run.config.model, larger)
     assert describe(options={"model": {"n_layers": 3}}).parameters < describe(preset="small").parameters
     assert {describe(preset=name).parameters > 0 for name in PRESETS} == {True}
     with pytest.raises(UsageError, match="a run or a preset, not both"):
@@ -162,7 +162,7 @@ def test_what_is_told_comes_in_order() -> None:
     assert kinds.index(Started) == kinds.count(Notice) + 1
     assert kinds[-1] is Finished
     assert kinds.count(Sampled) == 3
-    assert [event.text[:16] for event in events if isinstance(event, Passed)] == ["preflight passed"]
+    assert [event.text[:16] for event in events if isinstance(event, CheckPassed)] == ["preflight passed"]
     names = {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json", "clearhead.toml"}
     names |= {"metrics.jsonl", "samples.md", "report.html", "checkpoints", "manifest.json", "tokenizer_config.json"}
     assert names <= {path.name for path in done.folder.iterdir()}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # what makes options is loaded where a verb has some
     from clearhead.options import Options, Settings
 
 PLAIN = "\0"  # before a word that argparse must not take for an option; no argument of a process holds it
-LONGEST_METAVAR = 32  # characters; longer lists of values stand in the text
+MAX_METAVAR = 32  # characters; longer lists of values stand in the text
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 SHORT = {  # flags that are typed often; a letter means the same in every verb
     "--beam-size": "-b",
@@ -216,7 +216,7 @@ def _choices(field: "FieldInfo") -> tuple[str, ...]:
 def _metavar(field: "FieldInfo") -> str:
     choices = "{" + ",".join(_choices(field)) + "}"
     if len(choices) > 2:
-        return choices if len(choices) <= LONGEST_METAVAR else "NAME"
+        return choices if len(choices) <= MAX_METAVAR else "NAME"
     if field.annotation is bool:
         return ""
     types = [t for t in (field.annotation, *get_args(field.annotation)) if t in (int, float, str)]

@@ -29,13 +29,13 @@ def parser() -> Parser:
 def run(args: argparse.Namespace) -> None:
     """Import, and say what can be done next."""
     from clearhead import interop
-    from clearhead.data.tokenizers import refuse_hostile
+    from clearhead.data.tokenizers import read_safely
 
     if os.path.exists(args.model):  # what is wrong with bad folders is said before torch is loaded
         folder = Path(args.model)
         interop.read_headers(folder)
         interop.check(folder)
-        refuse_hostile(folder / "tokenizer.json")
+        read_safely(folder / "tokenizer.json")
     load_workflow("import_model")
     from clearhead import workflows
 

@@ -30,7 +30,7 @@ class Lines:
     def advance(self, step: int, news: str) -> None:
         """It has come so far."""
 
-    def lengthen(self, steps: int) -> None:
+    def set_steps(self, steps: int) -> None:
         """There will be this many steps."""
 
     def end(self) -> None:

@@ -56,7 +56,7 @@ class Terminal:
         if self.bar:
             self.bar.update(self.task, completed=step, news=news)
 
-    def lengthen(self, steps: int) -> None:
+    def set_steps(self, steps: int) -> None:
         """There will be this many steps, fewer or more than the bar was begun with."""
         if self.bar:
             self.bar.update(self.task, total=steps)

@@ -76,8 +76,8 @@ def run(args: argparse.Namespace) -> None:
     preset, minutes = getattr(args, "preset", None), getattr(args, "minutes", None)
     gathered = workflows.gather(source, getattr(args, "config", None), options, timed=minutes is not None)
     if "print_config" in args:
-        origin = workflows.open_origin(args.start_from) if "start_from" in args else None
-        toml = workflows.as_toml(workflows.choose_start(gathered, preset, minutes, origin))
+        pretrained = workflows.open_pretrained(args.start_from) if "start_from" in args else None
+        toml = workflows.dump_toml(workflows.choose_start(gathered, preset, minutes, pretrained))
         standard_output().text(json_line(tomllib.loads(toml)) if args.json else toml)
         return
     with Console(json=args.json) as console:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from clearhead.options import Options
 
-LONGEST_WARMUP = 100  # steps, where nobody asks for more
+MAX_WARMUP = 100  # steps, where nobody asks for more
 
 
 class TrainConfig(Options):
@@ -34,7 +34,7 @@ class TrainConfig(Options):
         "cosine", description="shape of the learning rate after warm-up"
     )
     warmup_steps: int = Field(
-        default_factory=lambda data: min(LONGEST_WARMUP, data.get("steps", 0) // 10),
+        default_factory=lambda data: min(MAX_WARMUP, data.get("steps", 0) // 10),
         ge=0,
         description="steps over which the learning rate rises to its peak (default: a tenth of steps, at most 100)",
     )

@@ -71,7 +71,7 @@ CORPORA = {
             "small stories from a grammar that ships with the library; their exact entropy is known; as long as wanted",
             lambda cache: _stories(_STORIES_CHARACTERS),
             stories.entropy_per_character,
-            CorpusGrammar(stories.score, stories.SEPARATOR, stories.LONGEST),
+            CorpusGrammar(stories.score, stories.SEPARATOR, stories.MAX_CHARACTERS),
             _stories,
         ),
         Corpus("shakespeare", "Tiny Shakespeare: 40,000 lines of the plays; a download of 1.1 MB", _shakespeare),

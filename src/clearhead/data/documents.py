@@ -12,7 +12,7 @@ from clearhead.errors import DataError
 from clearhead.files import parse_json
 
 READ_SIZE = 1 << 20  # bytes read at once
-LONGEST_LINE = 1 << 24  # bytes of a .jsonl, characters elsewhere: a line is held in memory several times over
+MAX_LINE = 1 << 24  # bytes of a .jsonl, characters elsewhere: a line is held in memory several times over
 _TEXT_CONTROLS = b"\t\n\r\f\v\b\x1b"  # control bytes that a text may hold
 _BINARY_SHARE = 0.1  # a first block with more control bytes than this is no text
 
@@ -85,7 +85,7 @@ def read_lines(path: Path) -> Iterator[str]:
             yield (held + line).removesuffix("\r")
             held, number = "", number + 1
         held += rest
-        if len(held) > LONGEST_LINE:
+        if len(held) > MAX_LINE:
             raise _too_long(f"{path}, line {number:,}", "characters")
     if held:
         yield held.removesuffix("\r")
@@ -100,8 +100,8 @@ def json_strings(path: Path, keys: tuple[str, ...]) -> Iterator[tuple[int, list[
     """
     try:
         with path.open("rb") as file:
-            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
-                if len(line) > LONGEST_LINE:
+            for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
+                if len(line) > MAX_LINE:
                     raise _too_long(f"{path}, line {number:,}", "bytes")
                 whole = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if whole.strip():
@@ -113,7 +113,7 @@ def json_strings(path: Path, keys: tuple[str, ...]) -> Iterator[tuple[int, list[
 
 
 def _too_long(name: str, unit: str) -> DataError:
-    return DataError(f"{name} is longer than {LONGEST_LINE:,} {unit}; cut it into several lines")
+    return DataError(f"{name} is longer than {MAX_LINE:,} {unit}; cut it into several lines")
 
 
 def refuse_no_text(block: bytes, offset: int, path: Path) -> None:

@@ -20,7 +20,7 @@ from clearhead.files import RUN_CONFIG, UNFINISHED, finish_file
 from clearhead.wording import counted
 
 _TEXT_SUFFIXES = (".txt", ".md")
-_LONGEST_STREAM = 1 << 35  # bytes
+_MAX_STREAM = 1 << 35  # bytes
 _SHARE_OF_DISK = 0.5  # of what is free, that a copy of a stream may take
 
 
@@ -119,7 +119,7 @@ def _keep(stream: BinaryIO, name: Path, folder: Path) -> Path:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         sweep(folder)
-        most = min(_LONGEST_STREAM, int(_SHARE_OF_DISK * shutil.disk_usage(folder).free))
+        most = min(_MAX_STREAM, int(_SHARE_OF_DISK * shutil.disk_usage(folder).free))
         with tempfile.NamedTemporaryFile(dir=folder, prefix=UNFINISHED, delete=False) as copy:
             temporary = Path(copy.name)
             try:

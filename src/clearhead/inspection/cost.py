@@ -10,7 +10,7 @@ from clearhead.reference.norms import NORMS
 from clearhead.reference.shapes import weight_shapes
 
 # Of a hidden layer, each kept.
-STEPS = {"relu": 1, "gelu": 2, "gelu_tanh": 2, "silu": 2, "relu2": 2, "swiglu": 4, "geglu": 4}
+SAVED_ACTIVATIONS = {"relu": 1, "gelu": 2, "gelu_tanh": 2, "silu": 2, "relu2": 2, "swiglu": 4, "geglu": 4}
 # Numbers that an optimizer keeps for a parameter of this name and shape; others keep two for each of its numbers.
 OPTIMIZER_STATES: dict[str, Callable[[str, Shape], int]] = {
     "muon": lambda name, shape: math.prod(shape) * (1 if ".blocks." in name and len(shape) == 2 else 2),
@@ -23,7 +23,7 @@ FLOAT32 = 4  # bytes; weights, gradients and optimizer state are kept in float32
 
 
 @dataclass(frozen=True)
-class Account:
+class CostEstimate:
     """The cost of one configuration.
 
     `parts` are parameters; their sum is the model's own. `flops_per_token` is one forward pass at full context, of an
@@ -52,7 +52,7 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Costs:
+class ArchitectureCost:
     """What an architecture costs by itself; the account follows from it in one way for all.
 
     `kept_numbers` are kept per token for the backward pass, the logits apart; `cached_numbers` per token that
@@ -65,7 +65,7 @@ class Costs:
     cached_numbers: int = 0
 
 
-def account(model: ModelConfig, train: TrainConfig | None = None) -> Account:
+def estimate_cost(model: ModelConfig, train: TrainConfig | None = None) -> CostEstimate:
     """The cost of `model`, trained as `train` says, generating one text at a time."""
     train = train or TrainConfig()
     costs = COSTS[model.architecture](model)
@@ -73,7 +73,7 @@ def account(model: ModelConfig, train: TrainConfig | None = None) -> Account:
     optimizer = FLOAT32 * _optimizer_numbers(model, train)
     activations = _activation_bytes(costs, model, train)
     kv_cache = FLOAT32 * costs.cached_numbers * model.block_size
-    return Account(
+    return CostEstimate(
         parts=costs.parts,
         flops_per_token=costs.flops_per_token,
         bytes={
@@ -115,7 +115,7 @@ def _two_moments(name: str, shape: Shape) -> int:
     return 2 * math.prod(shape)
 
 
-def _activation_bytes(costs: Costs, model: ModelConfig, train: TrainConfig) -> int:
+def _activation_bytes(costs: ArchitectureCost, model: ModelConfig, train: TrainConfig) -> int:
     """What the forward pass keeps for the backward pass, for one part of an accumulated batch: an estimate."""
     tokens = -(-train.batch_size // train.micro_batches) * model.block_size
     number = 2 if train.precision == "bfloat16" else FLOAT32
@@ -123,12 +123,12 @@ def _activation_bytes(costs: Costs, model: ModelConfig, train: TrainConfig) -> i
     return tokens * (number * costs.kept_numbers + FLOAT32 * logits)
 
 
-def _bigram(model: ModelConfig) -> Costs:
+def _bigram(model: ModelConfig) -> ArchitectureCost:
     """A table and a lookup in it."""
-    return Costs({"embedding": model.vocab_size * model.vocab_size})
+    return ArchitectureCost({"embedding": model.vocab_size * model.vocab_size})
 
 
-def _decoder(model: ModelConfig) -> Costs:
+def _decoder(model: ModelConfig) -> ArchitectureCost:
     """One stack, and n-gram tables, in which there is nothing to multiply."""
     costs = _with_tables(_stack(model, model.n_layers), model)
     lengths = [*range(2, model.embedding_ngrams + 1), *range(2, model.logit_ngrams + 1)]
@@ -136,16 +136,16 @@ def _decoder(model: ModelConfig) -> Costs:
     return replace(costs, parts=costs.parts | {"ngram_tables": rows * model.d_model})
 
 
-def _encoder(model: ModelConfig) -> Costs:
+def _encoder(model: ModelConfig) -> ArchitectureCost:
     """One stack without a cache: there is nothing to go on with."""
     return replace(_with_tables(_stack(model, model.n_layers), model), cached_numbers=0)
 
 
-def _encoder_decoder(model: ModelConfig) -> Costs:
+def _encoder_decoder(model: ModelConfig) -> ArchitectureCost:
     """Two stacks; the second attends to the first one's output as well, so its cache holds what it made of both."""
     encoder = _stack(model, model.n_encoder_layers)
     decoder = _stack(model, model.n_layers, cross=True)
-    both = Costs(
+    both = ArchitectureCost(
         parts={f"encoder_{part}": count for part, count in encoder.parts.items()}
         | {f"decoder_{part}": count for part, count in decoder.parts.items()},
         flops_per_token=encoder.flops_per_token + decoder.flops_per_token,
@@ -155,7 +155,7 @@ def _encoder_decoder(model: ModelConfig) -> Costs:
     return _with_tables(both, model, source=True)
 
 
-COSTS: dict[str, Callable[[ModelConfig], Costs]] = {
+COSTS: dict[str, Callable[[ModelConfig], ArchitectureCost]] = {
     "decoder": _decoder,
     "bigram": _bigram,
     "encoder": _encoder,
@@ -163,7 +163,7 @@ COSTS: dict[str, Callable[[ModelConfig], Costs]] = {
 }
 
 
-def _with_tables(stacks: Costs, model: ModelConfig, *, source: bool = False) -> Costs:
+def _with_tables(stacks: ArchitectureCost, model: ModelConfig, *, source: bool = False) -> ArchitectureCost:
     """The stacks' costs and those of what lies around them: embeddings, learned positions, the head.
 
     The head is a matrix that every token is multiplied with, even if tied; an embedding is only looked up.
@@ -185,7 +185,7 @@ def _with_tables(stacks: Costs, model: ModelConfig, *, source: bool = False) -> 
     )
 
 
-def _stack(model: ModelConfig, n_layers: int, *, cross: bool = False) -> Costs:
+def _stack(model: ModelConfig, n_layers: int, *, cross: bool = False) -> ArchitectureCost:
     """`n_layers` blocks, with cross-attention or without.
 
     FLOPs of one forward pass are, per token, 2 N + 4 A D T. N counts the numbers in the matrices that a token is
@@ -199,7 +199,7 @@ def _stack(model: ModelConfig, n_layers: int, *, cross: bool = False) -> Costs:
     n_attentions = n_layers * (1 + cross)
     matrices = n_attentions * _attention_matrices(model) + n_layers * _feedforward_matrices(model)
     attended = min(model.block_size, model.sliding_window or model.block_size)
-    return Costs(
+    return ArchitectureCost(
         parts=_stack_parts(model, n_layers, cross),
         flops_per_token=2 * matrices + 4 * n_attentions * _width(model) * attended,
         kept_numbers=_stack_kept(model, n_layers, cross),
@@ -231,7 +231,7 @@ def _stack_kept(model: ModelConfig, n_layers: int, cross: bool) -> int:
     if model.keeps_scores:
         attention += 2 * model.n_heads * model.block_size
     norm = 2 if model.norm == "layernorm" else 3  # input and output; an RMSNorm the unscaled output too
-    hidden = STEPS[model.feedforward]
+    hidden = SAVED_ACTIVATIONS[model.feedforward]
     layer = (1 + cross) * attention + hidden * model.d_ff + (2 + cross) * norm * D
     return n_layers * layer + norm * D
 

@@ -8,8 +8,8 @@ from clearhead.inspection.svg import Series, chart, describe_curve, picture
 from clearhead.pages import document, one_line, text
 from clearhead.wording import counted
 
-MOST_ROWS = 40  # in the table of figures
-MOST_SAMPLES = 24
+MAX_ROWS = 40  # in the table of figures
+MAX_SAMPLES = 24
 
 STYLE = """
 svg.curve { display: block; width: 100%; height: auto; overflow: visible; }
@@ -93,7 +93,7 @@ def _figures(curve: Curve) -> str:
 def _rows(curve: Curve) -> list[tuple[float, float | None, float | None]]:
     """(step, mean training loss since the row before, validation loss)."""
     validation = dict(curve.validation)
-    marks = sorted({step for step, _ in thin(curve.validation or curve.train, MOST_ROWS)})
+    marks = sorted({step for step, _ in thin(curve.validation or curve.train, MAX_ROWS)})
     sums, counts = [0.0] * len(marks), [0] * len(marks)
     for step, loss in curve.train:
         row = bisect_left(marks, step)
@@ -127,7 +127,7 @@ def _samples(samples: tuple[Sample, ...]) -> str:
     """The newest text open to the eye, how it came to that behind a fold."""
     if not samples:
         return ""
-    *earlier, newest = thin(tuple(sorted(samples, key=lambda sample: sample.step)), MOST_SAMPLES)
+    *earlier, newest = thin(tuple(sorted(samples, key=lambda sample: sample.step)), MAX_SAMPLES)
     folded = "".join(map(_sample, earlier))
     fold = f"<details><summary>Earlier samples</summary>{folded}</details>" if earlier else ""
     return f"<h2>What it writes</h2>{_sample(newest)}{fold}"

@@ -9,8 +9,8 @@ from clearhead.pages import printable
 
 WIDTH, HEIGHT, LOW_HEIGHT = 760, 380, 230
 LEFT, RIGHT, TOP, BOTTOM = 56, 26, 40, 48
-MOST_POINTS = 600  # per line: more than the picture has columns for
-MOST_MARKS = 200  # of validation losses: they overlap beyond
+MAX_POINTS = 600  # per line: more than the picture has columns for
+MAX_MARKS = 200  # of validation losses: they overlap beyond
 
 # Okabe and Ito's colours, told apart by everyone; the dark ones are lighter for contrast.
 COLORS = (
@@ -77,9 +77,9 @@ def picture(curve: Curve, *, title: str = "Training curve") -> str:
     """The curve as one `<svg>` element that stands alone: a file of its own, or part of a page."""
     frame = Frame(LossAxis(curve, below=0.06, above=0.03), curve.last_step)
     drawing = [*_grid(frame), *_floor(frame, curve)]
-    drawing.append(frame.path(thin(curve.train, MOST_POINTS), "raw"))
-    drawing.append(frame.path(thin(smooth(curve.train), MOST_POINTS), "train"))
-    marks = thin(curve.validation, MOST_MARKS)
+    drawing.append(frame.path(thin(curve.train, MAX_POINTS), "raw"))
+    drawing.append(frame.path(thin(smooth(curve.train), MAX_POINTS), "train"))
+    marks = thin(curve.validation, MAX_MARKS)
     drawing += [f'<circle cx="{frame.x(s):.1f}" cy="{frame.y(v):.1f}" r="3.6"/>' for s, v in marks]
     drawing += _legend(curve)
     return _svg("curve", title, describe_curve(curve), HEIGHT, drawing)
@@ -107,7 +107,7 @@ def chart(
     frame = Frame(Axis(min(values), max(values), unit, logarithmic=logarithmic, below=0.06, above=0.03), last, height)
     drawing = _grid(frame, x_name)
     for index, line in enumerate(series):
-        drawing.append(frame.path(thin(line.points, MOST_POINTS), f"color{index % len(COLORS)}"))
+        drawing.append(frame.path(thin(line.points, MAX_POINTS), f"color{index % len(COLORS)}"))
     description = "; ".join(
         f"{printable(line.name)} goes from {line.points[0][1]:.4g} to {line.points[-1][1]:.4g}"
         for line in series

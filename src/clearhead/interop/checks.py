@@ -16,7 +16,7 @@ from clearhead.interop.shapes import refuse_differences, refuse_oversized
 FLOATS = {"F64", "F32", "F16", "BF16"}
 
 
-class Fit(NamedTuple):
+class CheckedTensors(NamedTuple):
     """What belongs to what, once names, shapes and types are known to fit.
 
     Attributes:
@@ -33,7 +33,9 @@ class Fit(NamedTuple):
     originals: dict[str, str]
 
 
-def refuse_misfit(path: Path, stored: Mapping[str, Stored], family: Family | None, config: ModelConfig) -> Fit:
+def check_tensors(
+    path: Path, stored: Mapping[str, Stored], family: Family | None, config: ModelConfig
+) -> CheckedTensors:
     """All that headers tell of whether the tensors are the config's; arguments and errors as in `filled_model`."""
     refuse_oversized(path, config, {name: tensor.shape for name, tensor in stored.items()})
     table = links(family, config)
@@ -50,4 +52,4 @@ def refuse_misfit(path: Path, stored: Mapping[str, Stored], family: Family | Non
     types = {tensor.type for name, tensor in tensors.items() if name not in buffers}
     if types - FLOATS:
         raise DataError(f"{path} holds numbers of type {', '.join(sorted(types - FLOATS))}, which no weights are")
-    return Fit(table, tensors, constants, buffers, originals)
+    return CheckedTensors(table, tensors, constants, buffers, originals)

@@ -14,13 +14,13 @@ from clearhead.errors import DataError
 
 CONFIG, WEIGHTS, INDEX, TOKENIZER = "config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-MOST_CONFIG_BYTES = 2**20
-MOST_HEADER_BYTES = 2**22  # of the tensors' names and places; forty thousand of them, and little memory
-MOST_TENSORS = 2**16  # in all files together
-MOST_FAULTS = 20  # that one sentence lists
+MAX_CONFIG_BYTES = 2**20
+MAX_HEADER_BYTES = 2**22  # of the tensors' names and places; forty thousand of them, and little memory
+MAX_TENSORS = 2**16  # in all files together
+MAX_FAULTS = 20  # that one sentence lists
 # Of what lies beside the weights: the largest published tokenizer_config.json has 1.2 MB. Parsed, JSON takes up to 25
 # times as much memory as on the disk.
-MOST_BYTES = {"tokenizer_config.json": 2**22, "special_tokens_map.json": 2**20, "generation_config.json": 2**20}
+MAX_BYTES = {"tokenizer_config.json": 2**22, "special_tokens_map.json": 2**20, "generation_config.json": 2**20}
 # Of a tokenizer.json: published ones have 20 to 140 bytes for each token, and rules of normalization.
 TOKENIZER_BYTES, TOKENIZER_BYTES_PER_TOKEN = 2**20, 512
 SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}  # bytes
@@ -33,8 +33,8 @@ SIZES |= {
     "F8_E8M0": 1,
     "C64": 8,
 }  # which no weights of ours are
-MOST_AXES = 8
-LONGEST_SHOWN = 300  # characters of a stranger's text in a sentence of ours
+MAX_AXES = 8
+MAX_SHOWN = 300  # characters of a stranger's text in a sentence of ours
 
 Json = dict[str, object]
 
@@ -73,7 +73,7 @@ def read_headers(folder: Path) -> dict[str, Stored]:
     if not inside(folder, TOKENIZER).is_file():
         save = "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers writes one"
         raise DataError(f"there is no {TOKENIZER} in {folder}; {save}")
-    for name, most in MOST_BYTES.items():
+    for name, most in MAX_BYTES.items():
         path = inside(folder, name)
         if path.exists():
             refuse_large(path, most)
@@ -103,8 +103,8 @@ def refuse_large_tokenizer(folder: Path, vocab_size: int) -> None:
 
 def in_short(faults: Sequence[str]) -> str:
     """A list for a sentence, which stays one."""
-    more = [f"and {len(faults) - MOST_FAULTS:,} more"] if len(faults) > MOST_FAULTS else []
-    return ", ".join([*map(shorten, faults[:MOST_FAULTS]), *more])
+    more = [f"and {len(faults) - MAX_FAULTS:,} more"] if len(faults) > MAX_FAULTS else []
+    return ", ".join([*map(shorten, faults[:MAX_FAULTS]), *more])
 
 
 def stored_tensors(folder: Path) -> dict[str, Stored]:
@@ -118,7 +118,7 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
         return read_header(whole)
     if not index.is_file():
         raise DataError(_no_weights(folder))
-    weight_map = read_json(index, MOST_HEADER_BYTES).get("weight_map")
+    weight_map = read_json(index, MAX_HEADER_BYTES).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
         raise DataError(f"{index} has no weight_map from tensors to files")
     tensors: dict[str, Stored] = {}
@@ -131,8 +131,8 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
         tensors |= {
             tensor: stored for tensor, stored in read_header(path).items() if weight_map.get(tensor, name) == name
         }
-        if len(tensors) > MOST_TENSORS:
-            raise DataError(f"{index} names files of more than {MOST_TENSORS:,} tensors")
+        if len(tensors) > MAX_TENSORS:
+            raise DataError(f"{index} names files of more than {MAX_TENSORS:,} tensors")
     lost = [f"{tensor} is not in {file}" for tensor, file in weight_map.items() if tensor not in tensors]
     extra = [
         f"{tensor} is in {stored.file.name} alone" for tensor, stored in tensors.items() if tensor not in weight_map
@@ -151,12 +151,12 @@ def read_header(path: Path) -> dict[str, Stored]:
     try:
         header, base, room = _header(path)
         tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        if len(tensors) > MOST_TENSORS:
-            raise ValueError(f"it has {len(tensors):,} tensors, and {MOST_TENSORS:,} are read at most")
+        if len(tensors) > MAX_TENSORS:
+            raise ValueError(f"it has {len(tensors):,} tensors, and {MAX_TENSORS:,} are read at most")
         end = 0
         for name, entry in sorted(tensors.items(), key=lambda item: list(item[1]["data_offsets"])):
             start, stop = entry["data_offsets"]
-            if len(entry["shape"]) > MOST_AXES:
+            if len(entry["shape"]) > MAX_AXES:
                 raise ValueError(f"{name} has {len(entry['shape'])} axes")
             size = SIZES[entry["dtype"]] * math.prod(_natural(n) for n in entry["shape"])
             if (_natural(start), _natural(stop)) != (end, end + size):
@@ -181,7 +181,7 @@ def read_metadata(path: Path) -> dict[str, str]:
     return {str(key): str(value) for key, value in metadata.items()} if isinstance(metadata, dict) else {}
 
 
-def read_json(path: Path, most: int = MOST_CONFIG_BYTES) -> Json:
+def read_json(path: Path, most: int = MAX_CONFIG_BYTES) -> Json:
     """The JSON object in a file of at most so many bytes.
 
     Raises:
@@ -228,7 +228,7 @@ def quote(value: object) -> str:
 
 def shorten(text: str) -> str:
     """Text from a stranger's file, no longer than belongs into a sentence."""
-    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text):,} characters)"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text):,} characters)"
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int, int]:
@@ -242,8 +242,8 @@ def _header(path: Path) -> tuple[dict[str, Any], int, int]:
         length = int.from_bytes(start, "little")
         if len(start) < 8 or length > size - 8:
             raise ValueError(f"it is cut off after {size} bytes, or something else" + _guess(start))
-        if length > MOST_HEADER_BYTES:
-            raise ValueError(f"its header has {length} bytes, and {MOST_HEADER_BYTES} are read at most")
+        if length > MAX_HEADER_BYTES:
+            raise ValueError(f"its header has {length} bytes, and {MAX_HEADER_BYTES} are read at most")
         header = files.parse_json(file.read(length), pairs=_once)
     if not isinstance(header, dict):
         raise ValueError("its header holds no JSON object")

@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError
-from clearhead.interop.checks import refuse_misfit
+from clearhead.interop.checks import check_tensors
 from clearhead.interop.headers import CONFIG, Stored
 from clearhead.interop.hf.family import Family
 from clearhead.interop.hf.key_map import Link
@@ -34,7 +34,7 @@ def filled_model(path: Path, stored: Mapping[str, Stored], family: Family | None
     Raises:
         DataError: anything missing, left over, of the wrong shape or type, or damaged.
     """
-    table, stored, constants, buffers, originals = refuse_misfit(path, stored, family, config)
+    table, stored, constants, buffers, originals = check_tensors(path, stored, family, config)
     refuse_larger_than_memory(path, stored.values())
     types = {tensor.type for name, tensor in stored.items() if name not in buffers}
 
@@ -45,10 +45,10 @@ def filled_model(path: Path, stored: Mapping[str, Stored], family: Family | None
         for name, constant in constants.items():
             expected = constant.make(config).float()
             if not torch.allclose(read(name).float(), expected, rtol=0, atol=constant.tolerance):
-                raise DataError(f"{path}: the numbers in {name} have no equal here; {constant.description} have")
+                raise DataError(f"{path}: the numbers in {name} are not supported; {constant.description} are")
         for name, buffer in buffers.items():
             if not buffer.holds(config, read(name)):
-                raise DataError(f"{path}: the numbers in {name} have no equal here; {buffer.description} have")
+                raise DataError(f"{path}: the numbers in {name} are not supported; {buffer.description} are")
         for name in originals.keys() & stored.keys():
             copy, original = read(name), originals[name]
             if not torch.equal(copy, read(original).to(copy.dtype)):

@@ -10,7 +10,7 @@ from clearhead.interop.headers import CONFIG, in_short
 
 Shape = tuple[int, ...]
 
-MOST_TABLE_NUMBERS = 2**24  # in the sinusoidal table, for which no weight in the file vouches
+MAX_TABLE_NUMBERS = 2**24  # in the sinusoidal table, for which no weight in the file vouches
 
 
 def refuse_differences(
@@ -49,7 +49,7 @@ def _largest_decoder(config: ModelConfig, tensors: int, numbers: int) -> dict[st
     """The largest options that so many tensors, with so many numbers in all, bear out."""
     largest = {"n_layers": tensors // 8} | dict.fromkeys(("vocab_size", "n_heads", "d_model", "d_ff"), numbers)
     if config.positions == "sinusoidal":
-        largest["block_size"] = max(numbers, MOST_TABLE_NUMBERS) // config.d_model
+        largest["block_size"] = max(numbers, MAX_TABLE_NUMBERS) // config.d_model
     return largest
 
 

@@ -28,7 +28,7 @@ from clearhead.native.structures import LAYOUT, refuse_other_structures
 
 HERE = Path(__file__).parent
 FILE = "decoder.so"
-MOST_SECONDS = 120.0  # time limit of one compilation, about ten times what it takes
+MAX_SECONDS = 120.0  # time limit of one compilation, about ten times what it takes
 DAY = 86_400  # seconds for which a compiler that did not end is not tried again
 CPP_TYPES = {torch.float32: "float", torch.float64: "double"}  # the dtypes that it can compute in
 MAC = sys.platform == "darwin"
@@ -116,7 +116,7 @@ def build_into(folder: Path, dtype: torch.dtype) -> None:
 
 
 def _compile(folder: Path, dtype: torch.dtype) -> None:
-    command, compiled, end = compiler(), folder / "decoder.o", time.monotonic() + MOST_SECONDS
+    command, compiled, end = compiler(), folder / "decoder.o", time.monotonic() + MAX_SECONDS
     if command is None:
         raise DataError("there is no C++ compiler")
     source = ("-c", str(HERE / "decoder.cpp"), "-o", str(compiled))
@@ -205,7 +205,7 @@ def _did_not_end() -> bool:
 
 
 def _endless() -> str:
-    return f"the compiler {' '.join(compiler() or ())} did not end within {MOST_SECONDS:g} seconds; set CXX to another"
+    return f"the compiler {' '.join(compiler() or ())} did not end within {MAX_SECONDS:g} seconds; set CXX to another"
 
 
 def _is_owned(path: Path) -> bool:

@@ -17,15 +17,15 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.evaluating import Score as Score
     from clearhead.workflows.evaluating import TranslationScore as TranslationScore
     from clearhead.workflows.evaluating import evaluate as evaluate
-    from clearhead.workflows.events import Averaged as Averaged
+    from clearhead.workflows.events import CheckPassed as CheckPassed
     from clearhead.workflows.events import Finished as Finished
     from clearhead.workflows.events import Notice as Notice
     from clearhead.workflows.events import Observer as Observer
-    from clearhead.workflows.events import Passed as Passed
     from clearhead.workflows.events import Read as Read
     from clearhead.workflows.events import Replanned as Replanned
     from clearhead.workflows.events import Sampled as Sampled
     from clearhead.workflows.events import Started as Started
+    from clearhead.workflows.events import WeightsAveraged as WeightsAveraged
     from clearhead.workflows.events import WorkflowEvent as WorkflowEvent
     from clearhead.workflows.events import command as command
     from clearhead.workflows.examining import TIMEOUT as TIMEOUT
@@ -46,12 +46,12 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.importing import import_model as import_model
     from clearhead.workflows.planning import Plan as Plan
     from clearhead.workflows.planning import Start as Start
-    from clearhead.workflows.planning import as_toml as as_toml
     from clearhead.workflows.planning import choose_start as choose_start
+    from clearhead.workflows.planning import dump_toml as dump_toml
     from clearhead.workflows.planning import gather as gather
     from clearhead.workflows.planning import plan as plan
-    from clearhead.workflows.pretrained import Origin as Origin
-    from clearhead.workflows.pretrained import open_origin as open_origin
+    from clearhead.workflows.pretrained import Pretrained as Pretrained
+    from clearhead.workflows.pretrained import open_pretrained as open_pretrained
     from clearhead.workflows.run import Run as Run
     from clearhead.workflows.run import load as load
     from clearhead.workflows.runs.find import all_runs as all_runs
@@ -72,10 +72,10 @@ __getattr__, __dir__, __all__ = attach(
         "describing": ("Listing", "describe", "list_all"),
         "evaluating": ("LengthScore", "Score", "TranslationScore", "evaluate"),
         "events": (
-            "Averaged",
+            "WeightsAveraged",
             "Finished",
             "Observer",
-            "Passed",
+            "CheckPassed",
             "Notice",
             "Read",
             "Sampled",
@@ -90,8 +90,8 @@ __getattr__, __dir__, __all__ = attach(
         "filling": ("fill",),
         "generating": ("generate",),
         "importing": ("after_import", "import_model"),
-        "planning": ("Plan", "Start", "as_toml", "choose_start", "gather", "plan"),
-        "pretrained": ("Origin", "open_origin"),
+        "planning": ("Plan", "Start", "dump_toml", "choose_start", "gather", "plan"),
+        "pretrained": ("Pretrained", "open_pretrained"),
         "run": ("Run", "load"),
         "runs.find": ("all_runs", "newest_run", "run_and_text"),
         "runs.paths": ("RUNS",),

@@ -9,12 +9,12 @@ import math
 from clearhead.config import RunConfig
 from clearhead.models import LanguageModel
 from clearhead.training import Notice, checkpoints
-from clearhead.workflows.events import Averaged, Observer
+from clearhead.workflows.events import Observer, WeightsAveraged
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import Task
 
 
-def use_mean(run: RunFolder, model: LanguageModel, task: Task, config: RunConfig, observe: Observer) -> Averaged:
+def use_mean(run: RunFolder, model: LanguageModel, task: Task, config: RunConfig, observe: Observer) -> WeightsAveraged:
     """Make the mean of the last `average_checkpoints` the run's model, unless the best one's loss is lower."""
     best = checkpoints.best(run.checkpoints)
     lowest = checkpoints.read_state(best.path).best_loss if best else None
@@ -27,4 +27,4 @@ def use_mean(run: RunFolder, model: LanguageModel, task: Task, config: RunConfig
     used = math.isfinite(loss) and (lowest is None or loss < lowest)
     if used:
         run.save_model(model, task.special_tokens, step=config.train.steps)
-    return Averaged(config.train.steps, loss, count, used)
+    return WeightsAveraged(config.train.steps, loss, count, used)

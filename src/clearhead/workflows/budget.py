@@ -11,7 +11,7 @@ import torch
 from clearhead.config import RunConfig
 from clearhead.config.presets import PRESETS
 from clearhead.errors import UsageError
-from clearhead.inspection import account
+from clearhead.inspection import estimate_cost
 from clearhead.training import Evaluated, Event, SaveDue
 from clearhead.wording import counted
 from clearhead.workflows.hardware import choose_device, operations_per_second, seconds_per_step
@@ -19,9 +19,9 @@ from clearhead.workflows.tasks import Task
 
 FINISH_SECONDS = 2.0  # for the report, after the last step
 SHARE_FOR_STEPS = 0.85  # of the time that is left when training begins; evaluations and samples take the rest
-FEWEST_STEPS = 100  # in which a model learns something
-FEWEST_TOKENS = 0.5  # per parameter that is not in an embedding; with fewer, a smaller model may learn more
-MOST_PASSES = 40  # over the text; more only learns it by heart
+MIN_STEPS = 100  # in which a model learns something
+MIN_TOKENS = 0.5  # per parameter that is not in an embedding; with fewer, a smaller model may learn more
+MAX_PASSES = 40  # over the text; more only learns it by heart
 PASSES_OF_A_STEP = 3  # a step costs as much as so many forward passes, of which an evaluation is one
 RECENT_SECONDS = 15.0  # of steps, whose mean predicts the next ones
 TO_PREDICT = 3  # steps at least before anything is predicted
@@ -122,9 +122,9 @@ class Pace:
     def warnings(self, config: RunConfig) -> list[str]:
         """A word where a model is so large that it will hardly be trained."""
         tokens = config.train.steps * config.train.batch_size * config.model.block_size
-        parts = account(config.model).parts
+        parts = estimate_cost(config.model).parts
         parameters = sum(size for part, size in parts.items() if "embedding" not in part and part != "head")
-        if tokens >= FEWEST_TOKENS * parameters or self.steps == self.most:
+        if tokens >= MIN_TOKENS * parameters or self.steps == self.most:
             return []
         return [
             f"note: this model will see {tokens / parameters:.1g} tokens for each parameter of its layers; "
@@ -145,8 +145,8 @@ def measure_pace(minutes: float, began: float, config: RunConfig, task: Task, *,
     deadline = began + 60 * minutes - FINISH_SECONDS
     available = SHARE_FOR_STEPS * max(deadline - time.perf_counter(), 30 * minutes)
     per_pass = task.steps_per_pass(config)
-    enough = max(1, int(MOST_PASSES * per_pass))
-    fewest = min(FEWEST_STEPS, enough)
+    enough = max(1, int(MAX_PASSES * per_pass))
+    fewest = min(MIN_STEPS, enough)
     per_step = _least_seconds(config, task)
     if fewest * per_step < available:
         per_step = seconds_per_step(config, task, patience=2 * available / fewest)
@@ -154,7 +154,7 @@ def measure_pace(minutes: float, began: float, config: RunConfig, task: Task, *,
         raise UsageError(_too_large(minutes, per_step, fewest, available, config, is_new=is_new))
     steps = int(available / per_step)
     if steps > enough:
-        reason = f"{MOST_PASSES} passes over the data; more would only learn it by heart"
+        reason = f"{MAX_PASSES} passes over the data; more would only learn it by heart"
     else:
         speed = config.train.batch_size * config.model.block_size / per_step
         reason = f"{counted(minutes, 'minute')} at {speed:,.0f} tokens/s measured on {_machine(config)}"
@@ -163,7 +163,8 @@ def measure_pace(minutes: float, began: float, config: RunConfig, task: Task, *,
 
 def _step_flops(config: RunConfig) -> float:
     """Operations of a training step: forward, and twice as many backward; at least one, of a table that has none."""
-    return max(1.0, 3.0 * account(config.model).flops_per_token * config.train.batch_size * config.model.block_size)
+    tokens = config.train.batch_size * config.model.block_size
+    return max(1.0, 3.0 * estimate_cost(config.model).flops_per_token * tokens)
 
 
 def _least_seconds(config: RunConfig, task: Task) -> float:
@@ -179,13 +180,13 @@ def _too_large(
     needed = minutes * fewest * per_step / available
     advice = [f"give it `minutes={math.ceil(10 * needed) / 10:g}`"]
     if is_new:
-        able = [
+        smaller = [
             name
             for name, option in PRESETS.items()
             if option.objective == config.objective
             and fewest * per_step * _step_flops(_as_preset(name, config)) / _step_flops(config) < available
         ]
-        advice += [f"take a smaller model: {' or '.join(f'`preset={name}`' for name in able)}"] if able else []
+        advice += [f"take a smaller model: {' or '.join(f'`preset={name}`' for name in smaller)}"] if smaller else []
     advice.append("lower `train.batch_size`")
     return (
         f"this model takes at least {per_step:.2g} seconds a step here, so fewer than {fewest} steps fit into "

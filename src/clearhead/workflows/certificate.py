@@ -15,7 +15,7 @@ from clearhead.interop import Peer
 from clearhead.parts import positions_from_lengths
 
 GREEDY = 100  # tokens
-SHORT, LONGEST, ROWS = 48, 2048, 4  # tokens of most inputs, of the full window at most, and rows of a batch
+SHORT, MAX_TOKENS, ROWS = 48, 2048, 4  # tokens of most inputs, of the full window at most, and rows of a batch
 PROMPT = 8  # tokens that the greedy text begins with
 RELATIVE, ABSOLUTE = 1e-5, 1e-4  # of the largest logit, and for small ones: several roundings of float32
 SENTENCE_ENDS = r"(?<=[.!?\n])"  # a sentence with a character that a small alphabet lacks is left out, not a story
@@ -129,7 +129,7 @@ class PeerComparison:
 
     def inputs(self) -> dict[str, PeerInputs]:
         """Random ones and edges, by what they are."""
-        full = min(self.config.block_size, LONGEST)
+        full = min(self.config.block_size, MAX_TOKENS)
         short = min(full, SHORT)
         generator = torch.Generator().manual_seed(0)
         kinds = {

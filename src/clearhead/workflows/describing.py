@@ -9,7 +9,7 @@ from clearhead.config.presets import PRESETS, default_preset
 from clearhead.config.presets import preset as find_preset
 from clearhead.data import CORPORA, PAIR_CORPORA
 from clearhead.errors import DataError, UsageError
-from clearhead.inspection import Account, account
+from clearhead.inspection import CostEstimate, estimate_cost
 from clearhead.options import Settings
 from clearhead.training import checkpoints
 from clearhead.wording import counted
@@ -24,7 +24,7 @@ def describe(
     *,
     preset: str | None = None,
     options: Mapping[str, object] | None = None,
-) -> Account:
+) -> CostEstimate:
     """Parameters by part, FLOPs per token, and bytes to train and to generate, on paper.
 
     Args:
@@ -40,12 +40,12 @@ def describe(
     if isinstance(run, ModelConfig | RunConfig):
         if options:
             raise UsageError("a config says everything; put the options into it")
-        return account(run) if isinstance(run, ModelConfig) else account(run.model, run.train)
+        return estimate_cost(run) if isinstance(run, ModelConfig) else estimate_cost(run.model, run.train)
     if preset is None and (run is not None or not options):
         config = RunConfig.read(_explicit_options(open_folder(run).config), options or {})
     else:
         config = RunConfig.read(find_preset(preset or default_preset()).options, options or {})
-    return account(config.model, config.train)
+    return estimate_cost(config.model, config.train)
 
 
 def _explicit_options(config: RunConfig) -> Settings:
@@ -78,11 +78,11 @@ def list_all() -> Listing:
 
 def _about(run: RunFolder) -> str:
     try:
-        planned, origin = run.config.train.steps, run.imported_from
+        planned, pretrained = run.config.train.steps, run.imported_from
     except DataError as error:
         return str(error)
-    if origin is not None:
-        return f"imported from {origin}"
+    if pretrained is not None:
+        return f"imported from {pretrained}"
     history = History.of(run.records())
     best = "" if history.best_val_loss is None else f", validation loss {history.best_val_loss:.4f}"
     best += "" if history.bits_per_byte is None else f" ({history.bits_per_byte:.4f} bits per byte)"

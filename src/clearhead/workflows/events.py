@@ -14,7 +14,7 @@ from clearhead.training import Notice as Notice
 
 
 @dataclass(frozen=True)
-class Passed:
+class CheckPassed:
     """A check that was made and found nothing wrong, in a line."""
 
     text: str
@@ -51,7 +51,7 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Averaged:
+class WeightsAveraged:
     """The held-out loss of the mean of the last checkpoints; it is the run's model where no single one's is lower."""
 
     step: int
@@ -78,7 +78,9 @@ class Finished:
     commands: tuple[str, ...] = ()
 
 
-WorkflowEvent = Notice | Passed | Started | Replanned | Stepped | Evaluated | Sampled | Averaged | Read | Finished
+WorkflowEvent = (
+    Notice | CheckPassed | Started | Replanned | Stepped | Evaluated | Sampled | WeightsAveraged | Read | Finished
+)
 Observer = Callable[[WorkflowEvent], None]
 
 

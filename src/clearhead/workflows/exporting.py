@@ -149,7 +149,7 @@ def export(run: str | Path | RunFolder | None, to: str, out: str | Path) -> Expo
         Where it is, and its certificate, which is saved beside it, also where it failed.
 
     Raises:
-        UsageError: there is no such format, or the model or the tokenizer has no equal in it; or a package is missing.
+        UsageError: there is no such format, or it cannot hold the model or the tokenizer; or a package is missing.
         ClearheadError: it cannot be written; or it is written, and the other program computes something else, or cannot
             open it for a reason other than settings that it is known to skip.
     """

@@ -8,7 +8,7 @@ import torch
 from clearhead import interop
 from clearhead.training import Notice
 from clearhead.workflows.events import Observer, command, ignore
-from clearhead.workflows.pretrained import Origin, origin_from_folder
+from clearhead.workflows.pretrained import Pretrained, pretrained_from_folder
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs.create import create
 from clearhead.workflows.runs.folder import RunFolder
@@ -28,20 +28,20 @@ def import_model(source: str | Path, *, out: str | Path | None = None, observe: 
         DataError: the folder is damaged, hostile, or of no family that is known; one sentence that names every fault.
         ClearheadError: one sentence on what else is wrong.
     """
-    origin = origin_from_folder(interop.find_folder(str(source)), str(source))
+    pretrained = pretrained_from_folder(interop.find_folder(str(source)), str(source))
     run, is_new = create(Path(out) if out else None, Path(source).expanduser().resolve().name)
     with run.locked():
         try:
-            kind, tokenizer = TASKS[origin.config.objective], origin.tokenizers[1]
-            kind.write_tokenizers(run.folder, origin.tokenizers)
+            kind, tokenizer = TASKS[pretrained.config.objective], pretrained.tokenizers[1]
+            kind.write_tokenizers(run.folder, pretrained.tokenizers)
             tokens = interop.SpecialTokens(end=tokenizer.end_of_document, pad=tokenizer.pad)
-            run.save_model(origin.model, tokens, step=0)
-            run.write_config(origin.config)
+            run.save_model(pretrained.model, tokens, step=0)
+            run.write_config(pretrained.config)
         except BaseException:
             if is_new and not run.has_begun:
                 shutil.rmtree(run.folder, ignore_errors=True)
             raise
-    for sentence in _notices(origin):
+    for sentence in _notices(pretrained):
         observe(Notice(sentence))
     return Run(run.folder)
 
@@ -53,15 +53,16 @@ def after_import(run: RunFolder) -> tuple[str, ...]:
     return (command(verb, run.folder, argument), command("train my.txt --from", run.folder))
 
 
-def _notices(origin: Origin) -> list[str]:
+def _notices(pretrained: Pretrained) -> list[str]:
     """What is odd and may be meant: a matrix of one number was never trained, or is a placeholder."""
     flat = [
         name
-        for name, tensor in origin.model.named_parameters()
+        for name, tensor in pretrained.model.named_parameters()
         if tensor.dim() > 1 and tensor.numel() > 1 and torch.equal(tensor, tensor.flatten()[0].expand_as(tensor))
     ]
     notices = [f"every number is the same in {', '.join(flat)}: was it ever trained?"] if flat else []
-    if origin.tokenizers[1].end_of_document is None and origin.config.objective != "masked":  # which writes no text
+    generates = pretrained.config.objective != "masked"
+    if generates and pretrained.tokenizers[1].end_of_document is None:
         notices.append(
             "no file of the folder names the token that ends a text, so texts end where `max_new_tokens` says"
         )

@@ -6,13 +6,13 @@ from clearhead.inspection import draw, in_bits
 from clearhead.training import Evaluated, Notice, Stepped
 from clearhead.wording import counted, whole_words
 from clearhead.workflows.events import (
-    Averaged,
+    CheckPassed,
     Finished,
-    Passed,
     Read,
     Replanned,
     Sampled,
     Started,
+    WeightsAveraged,
     WorkflowEvent,
 )
 
@@ -43,7 +43,7 @@ class Screen(Protocol):
     def advance(self, step: int, news: str) -> None:
         """A step is done; `news` is what the bar says of it."""
 
-    def lengthen(self, steps: int) -> None:
+    def set_steps(self, steps: int) -> None:
         """There will be this many steps, fewer or more than at first."""
 
     def end(self) -> None:
@@ -64,7 +64,7 @@ class Narrator:
         match event:
             case Notice():
                 self._notice(event.text)
-            case Passed():
+            case CheckPassed():
                 self._line(event.text, "green")
             case Started():
                 self._started(event)
@@ -76,7 +76,7 @@ class Narrator:
                 self._evaluated(event)
             case Sampled():
                 self._sampled(event)
-            case Averaged():
+            case WeightsAveraged():
                 self._averaged(event)
             case Read():
                 self._line(event.score.line())
@@ -99,7 +99,7 @@ class Narrator:
         pace = "slower" if event.steps < self.steps else "faster"
         self._line(f"the machine is {pace} than measured: {event.steps:,} steps fit into the time, not {self.steps:,}")
         self.steps = event.steps
-        self.screen.lengthen(event.steps)
+        self.screen.set_steps(event.steps)
 
     def _stepped(self, event: Stepped) -> None:
         self.tokens, self.seconds = self.tokens + event.tokens, self.seconds + event.seconds
@@ -128,7 +128,7 @@ class Narrator:
             sample = whole_words(event.text[:SAMPLE_CHARACTERS]).strip()
             self.screen.block(f"\n{sample}\n", "dim" if event.step < self.steps else "")
 
-    def _averaged(self, event: Averaged) -> None:
+    def _averaged(self, event: WeightsAveraged) -> None:
         verdict = "it is the run's model" if event.used else "the best single checkpoint is better and is kept"
         averaged = counted(event.checkpoints, "checkpoint")
         self._line(f"the mean of the last {averaged} has validation loss {event.loss:.4f}: {verdict}")

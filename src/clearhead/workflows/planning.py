@@ -10,13 +10,13 @@ from clearhead.config import RunConfig
 from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, default_preset, preset
 from clearhead.data import CORPORA, is_pairs
 from clearhead.errors import DataError, UsageError
-from clearhead.inspection import account
+from clearhead.inspection import estimate_cost
 from clearhead.options import Settings, merge, read_toml, to_toml
 from clearhead.training import check_optimizer
 from clearhead.wording import counted
 from clearhead.workflows.budget import PASSES_OF_A_STEP, Budget, measure_pace
 from clearhead.workflows.hardware import choose_device, memory
-from clearhead.workflows.pretrained import Origin
+from clearhead.workflows.pretrained import Pretrained
 from clearhead.workflows.tasks import Task
 
 CHARACTERS_PER_MINUTE = 4_000_000  # of a corpus made to measure: about what two cores read once
@@ -34,12 +34,12 @@ class Start:
 
     Attributes:
         settings: the person's own options, which always win.
-        below: the options of the preset, or of the origin in its place, where the person leaves them open.
+        below: the options of the preset, or of the pretrained model in its place, where the person leaves them open.
         config: both together; the data still decides the vocabulary.
         description: where `below` comes from, for a person to read.
         preset: the one that the person named.
         minutes: how long training may take as a whole, or None.
-        origin: the trained model that is to learn more.
+        pretrained: the trained model that is to learn more.
         began: when the minutes began to count, in seconds of `time.perf_counter`.
     """
 
@@ -49,7 +49,7 @@ class Start:
     description: str
     preset: str | None = None
     minutes: float | None = None
-    origin: Origin | None = None
+    pretrained: Pretrained | None = None
     began: float = field(default_factory=time.perf_counter)
 
 
@@ -84,17 +84,17 @@ def choose_start(
     settings: Settings,
     preset_name: str | None = None,
     minutes: float | None = None,
-    origin: Origin | None = None,
+    pretrained: Pretrained | None = None,
     *,
     began: float | None = None,
 ) -> Start:
-    """The origin, the preset that was named, or the default for what is to be learned in the time; over it `settings`.
+    """The pretrained model, else the named preset, else the default for the objective and the time; `settings` over it.
 
     Args:
         settings: the person's own options.
         preset_name: the preset that they named.
         minutes: how long training may take as a whole.
-        origin: the trained model that is to learn more; its options stand in place of a preset's.
+        pretrained: the trained model that is to learn more; its options stand in place of a preset's.
         began: when the minutes began to count, in seconds of `time.perf_counter`; now by default.
 
     Raises:
@@ -102,14 +102,14 @@ def choose_start(
     """
     if minutes is not None and not 0 < minutes < math.inf:
         raise UsageError(f"`minutes` must be above 0 and finite, not {minutes:g}")
-    if origin is not None:
-        origin.refuse_contradictions(settings, preset_name)
-        below, description = origin.options, f"from {origin.source}"
+    if pretrained is not None:
+        pretrained.refuse_contradictions(settings, preset_name)
+        below, description = pretrained.options, f"from {pretrained.source}"
     else:
         below, description = _preset_for(settings, preset_name, minutes)
     config = RunConfig.read(below, settings)
     check_optimizer(config.train)
-    if origin is None:
+    if pretrained is None:
         if characters := _corpus_characters(config, settings, preset_name, minutes):
             below = merge(below, {"data": {"corpus_characters": characters}})
             config = RunConfig.read(below, settings)
@@ -117,7 +117,7 @@ def choose_start(
     if minutes is not None and "steps" in settings.get("train", {}):
         raise UsageError("`minutes` and `train.steps` both say how long to train; give one of them")
     began = time.perf_counter() if began is None else began
-    return Start(settings, below, config, description, preset_name, minutes, origin, began)
+    return Start(settings, below, config, description, preset_name, minutes, pretrained, began)
 
 
 def plan(start: Start, task: Task) -> Plan:
@@ -133,7 +133,7 @@ def plan(start: Start, task: Task) -> Plan:
     """
     settings = merge(start.settings, {"data": task.data_settings()})
     own, minutes = settings.get("train", {}), start.minutes
-    decided = {} if start.origin else {"model": _from_data(task.model_settings(), settings)}
+    decided = {} if start.pretrained else {"model": _from_data(task.model_settings(), settings)}
     config, fitted = task.fit_to_data(RunConfig.read(start.below, settings, decided), settings)
     _refuse_larger_than_machine(config)
     if minutes is None and "steps" not in own and start.preset is None:
@@ -142,23 +142,23 @@ def plan(start: Start, task: Task) -> Plan:
         steps, why = config.train.steps, "given" if "steps" in own else f"as the preset '{start.preset}' says"
         pace = None
     else:
-        pace = measure_pace(minutes, start.began, config, task, is_new=start.origin is None)
+        pace = measure_pace(minutes, start.began, config, task, is_new=start.pretrained is None)
         steps, why = pace.steps, pace.reason
     config = _fit_to_steps(config, settings, steps, task.held_out_tokens)
     reasons = [_model_reason(config, start), _length_reason(config, why)]
     if config.train.eval_tokens is not None and "eval_tokens" not in own:
         reasons.append(_evaluation_reason(config, task.held_out_tokens))
-    if start.origin and "learning_rate" not in own:
-        reasons.append(start.origin.reason)
-    if pace is not None and start.origin is None:
+    if start.pretrained and "learning_rate" not in own:
+        reasons.append(start.pretrained.reason)
+    if pace is not None and start.pretrained is None:
         reasons += pace.warnings(config)
     budget = None if pace is None else pace.budget(config, task.held_out_tokens)
     return Plan(config, (*reasons, *fitted, *_memory_reason(config)), budget)
 
 
-def as_toml(start: Start) -> str:
+def dump_toml(start: Start) -> str:
     """Every option as `train` would begin with it; the vocabulary is the tokenizer's, unless it was given."""
-    own_size = start.origin is not None or "vocab_size" in start.settings.get("model", {})
+    own_size = start.pretrained is not None or "vocab_size" in start.settings.get("model", {})
     return to_toml(start.config, leave_out=None if own_size else {"model": {"vocab_size"}})
 
 
@@ -240,7 +240,7 @@ def _model_reason(config: RunConfig, start: Start) -> str:
     model = config.model
     parts = f"{counted(model.n_layers, 'layer')}, {counted(model.n_heads, 'head')}, d_model {model.d_model}"
     shape = "" if model.architecture == "bigram" else f" ({parts}, block_size {model.block_size})"
-    return f"model: {account(model).parameters:,} parameters{shape}; {start.description}"
+    return f"model: {estimate_cost(model).parameters:,} parameters{shape}; {start.description}"
 
 
 def _length_reason(config: RunConfig, why: str) -> str:
@@ -259,7 +259,7 @@ def _evaluation_reason(config: RunConfig, held_out: int) -> str:
 
 def _refuse_larger_than_machine(config: RunConfig) -> None:
     """A model that nothing can hold is not begun: its layers would be made one by one until the memory is full."""
-    parameters, memory_size = account(config.model).parameters, memory(choose_device(config.train.device))
+    parameters, memory_size = estimate_cost(config.model).parameters, memory(choose_device(config.train.device))
     if memory_size is not None and BYTES_OF_A_WEIGHT * parameters > memory_size:
         raise UsageError(
             f"the model has {parameters:,} parameters, which alone take {BYTES_OF_A_WEIGHT * parameters / 2**30:,.1f} "
@@ -270,7 +270,8 @@ def _refuse_larger_than_machine(config: RunConfig) -> None:
 
 def _memory_reason(config: RunConfig) -> tuple[str, ...]:
     """A word before it is too late: a system that runs out of memory ends the process without one."""
-    needed, there = account(config.model, config.train).bytes["training"], memory(choose_device(config.train.device))
+    needed = estimate_cost(config.model, config.train).bytes["training"]
+    there = memory(choose_device(config.train.device))
     if there is None or needed < SHARE_OF_MEMORY * there:
         return ()
     sizes = f"at least {needed / 2**30:,.1f} GB, this machine has {there / 2**30:,.1f}"

@@ -24,7 +24,7 @@ BATCH = 8  # sequences; of a model from elsewhere, whose blocks are long
 
 
 @dataclass(frozen=True)
-class Origin:
+class Pretrained:
     """A trained model, wherever it comes from.
 
     Attributes:
@@ -91,7 +91,7 @@ class Origin:
         return model
 
 
-def open_origin(which: str | Path | RunFolder) -> Origin:
+def open_pretrained(which: str | Path | RunFolder) -> Pretrained:
     """A run, or a Hugging Face folder as `import_model` reads it.
 
     Raises:
@@ -99,12 +99,12 @@ def open_origin(which: str | Path | RunFolder) -> Origin:
     """
     folder = None if isinstance(which, RunFolder) or find_run(which) else Path(which).expanduser()
     if folder is not None and folder.exists():
-        return origin_from_folder(folder, str(which))
+        return pretrained_from_folder(folder, str(which))
     run = open_folder(which)
-    return Origin(str(run.folder), run.config, run.model(), run.tokenizers)
+    return Pretrained(str(run.folder), run.config, run.model(), run.tokenizers)
 
 
-def origin_from_folder(folder: Path, source: str) -> Origin:
+def pretrained_from_folder(folder: Path, source: str) -> Pretrained:
     """The model and the tokenizer of a Hugging Face folder.
 
     Raises:
@@ -134,4 +134,4 @@ def origin_from_folder(folder: Path, source: str) -> Origin:
         "data": {"source": IMPORTED + resolved},
         "train": {"batch_size": BATCH},
     }
-    return Origin(source, RunConfig.read(layer), model, (tokenizer, tokenizer))
+    return Pretrained(source, RunConfig.read(layer), model, (tokenizer, tokenizer))

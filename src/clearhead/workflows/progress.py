@@ -77,7 +77,7 @@ class StreamScreen:
         self._send("\r" + text.ljust(self.covered))
         self.covered = len(text)
 
-    def lengthen(self, steps: int) -> None:
+    def set_steps(self, steps: int) -> None:
         """There will be this many steps."""
         self.steps = steps
 

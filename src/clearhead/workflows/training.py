@@ -25,16 +25,16 @@ from clearhead.training import (
 from clearhead.wording import counted
 from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.budget import Budget
-from clearhead.workflows.events import Observer, Passed, Replanned, Started, command
+from clearhead.workflows.events import CheckPassed, Observer, Replanned, Started, command
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.planning import choose_start, gather, plan
-from clearhead.workflows.pretrained import Origin, open_origin
+from clearhead.workflows.pretrained import Pretrained, open_pretrained
 from clearhead.workflows.progress import showing
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs.create import create
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
-from clearhead.workflows.runs.recorder import Recorder, forget_after
+from clearhead.workflows.runs.recorder import Recorder, drop_records_after
 from clearhead.workflows.runs.report import is_complete, write_report
 from clearhead.workflows.runs.tensorboard import TensorBoard
 from clearhead.workflows.signals import interruptible, interruptible_batches, stop_on_output_error
@@ -80,18 +80,18 @@ def train(
     """
     began = time.perf_counter() if began is None else began
     settings = gather(source, config, options, timed=minutes is not None)
-    origin = None if start_from is None else open_origin(start_from)
-    start = choose_start(settings, preset, minutes, origin, began=began)  # before anything slow
+    pretrained = None if start_from is None else open_pretrained(start_from)
+    start = choose_start(settings, preset, minutes, pretrained, began=began)  # before anything slow
     folder, source = Path(out) if out else None, start.config.data.source
     with showing(progress, observe) as observe, _new_run(folder, source) as run, enough_memory(LESS_MEMORY):
         if pipe := pipe_of(start.config.data.source):
             observe(Notice(f"reading {pipe}: waiting for it to be written to, and closed"))
-        tokenizers = None if origin is None else origin.tokenizers
+        tokenizers = None if pretrained is None else pretrained.tokenizers
         task = open_task(start.config, tokenizers=tokenizers, on_progress=_progress(observe))
         planned = plan(start, task)
         for sentence in (task.describe(), *planned.reasons):
             observe(Notice(sentence))
-        _train(run, planned.config, task, observe, check=check, origin=origin, budget=planned.budget)
+        _train(run, planned.config, task, observe, check=check, pretrained=pretrained, budget=planned.budget)
     return Run(run.folder)
 
 
@@ -155,11 +155,11 @@ def _train(
     observe: Observer,
     *,
     check: bool,
-    origin: Origin | None = None,
+    pretrained: Pretrained | None = None,
     budget: Budget | None = None,
 ) -> None:
     """The model, the loop and the record, from the newest checkpoint, or from the start if there is none."""
-    model = build_model(config.model, seed=config.seed) if origin is None else origin.model_for(config.model)
+    model = build_model(config.model, seed=config.seed) if pretrained is None else pretrained.model_for(config.model)
     model = model.to(choose_device(config.train.device))
     optimizer = build_optimizer(model, config.train)
     state = _restore(run, model, optimizer, task, observe)
@@ -168,12 +168,12 @@ def _train(
     with interruptible() as interrupted, threads(config.train.threads), _tensorboard(run, config, state) as log_event:
         observe = stop_on_output_error(observe, interrupted)
         if check and state.step == 0:
-            fresh = origin is None and not run.checkpoints.exists()
+            fresh = pretrained is None and not run.checkpoints.exists()
             report = task.preflight(model, optimizer, config, fresh=fresh)
             if not report.passed:
                 raise FaultError(report.line())
-            observe(Passed(report.line()))
-        if origin is not None:  # before the folder is a run, so that no resume can begin without the trained weights
+            observe(CheckPassed(report.line()))
+        if pretrained is not None:  # before the folder is a run: no resume can begin without the trained weights
             checkpoints.save(run.checkpoints, model, optimizer, state, keep=config.train.keep_checkpoints)
         run.begin(config, task)
         events = fit(
@@ -191,8 +191,8 @@ def _train(
             events = _apply_budget(budget, events, run, config, observe)
         with Recorder(run, model, optimizer, task, observe) as recorder:
             observe(Started(run.folder, state.step, config.train.steps, task.floor, task.bytes_per_token))
-            if origin is not None:
-                recorder.begin_from(origin.source)
+            if pretrained is not None:
+                recorder.begin_from(pretrained.source)
             try:
                 for event in events:
                     log_event(event)
@@ -250,7 +250,7 @@ def _restore(
     checkpoint = checkpoints.newest(run.checkpoints)
     if checkpoint is None:
         if run.metrics.exists():  # a folder that is no run yet stays as it is
-            forget_after(run, 0)
+            drop_records_after(run, 0)
         return TrainingState()
     for notice in checkpoint.notices:
         observe(Notice(notice))
@@ -262,7 +262,7 @@ def _restore(
         behind = checkpoints.load(best.path, model)  # a crash came between the checkpoint and the model
         run.save_model(model, task.special_tokens, step=behind.step)
     state = checkpoints.load(checkpoint.path, model, optimizer)
-    forget_after(run, state.step)
+    drop_records_after(run, state.step)
     return state
 
 

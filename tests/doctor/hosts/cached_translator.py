@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-V, D, H, LAYERS, LONGEST = 47, 24, 3, 2, 64
+V, D, H, LAYERS, MAX_LENGTH = 47, 24, 3, 2, 64
 
 
 class Attention(nn.Module):
@@ -68,7 +68,7 @@ class Translator(nn.Module):
     def __init__(self):
         super().__init__()
         self.src_tokens, self.tgt_tokens = nn.Embedding(V, D), nn.Embedding(V, D)
-        self.src_places, self.tgt_places = nn.Embedding(LONGEST, D), nn.Embedding(LONGEST, D)
+        self.src_places, self.tgt_places = nn.Embedding(MAX_LENGTH, D), nn.Embedding(MAX_LENGTH, D)
         self.encoder = nn.ModuleList([EncoderLayer() for _ in range(LAYERS)])
         self.decoder = nn.ModuleList([DecoderLayer() for _ in range(LAYERS)])
         self.encoder_norm, self.decoder_norm = nn.LayerNorm(D), nn.LayerNorm(D)

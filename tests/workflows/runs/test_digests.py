@@ -16,7 +16,7 @@ from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, DataError
 from clearhead.files import damage
 from clearhead.workflows import Notice, Run, resume, train
-from clearhead.workflows.runs.digests import is_whole, seal
+from clearhead.workflows.runs.digests import add_digest, digest_matches
 
 
 def uses(run: Run) -> list[Any]:
@@ -40,13 +40,13 @@ def test_an_edited_list_of_options_is_refused_with_what_to_do(finished: Run) -> 
 
 def test_any_change_of_the_list_of_options_is_noticed(finished: Run) -> None:
     content, draw = (finished.folder / "clearhead.toml").read_bytes(), random.Random(0)
-    assert is_whole(content)
+    assert digest_matches(content)
     for _ in range(2000):
         at = draw.randrange(len(content))
         changed = bytes([content[at] ^ 1 << draw.randrange(8)])
-        assert not is_whole(content[:at] + changed + content[at + 1 :])
-        assert not is_whole(content[:at])
-    assert is_whole(seal("").encode())
+        assert not digest_matches(content[:at] + changed + content[at + 1 :])
+        assert not digest_matches(content[:at])
+    assert digest_matches(add_digest("").encode())
 
 
 def test_options_of_the_training_change_with_a_resume(finished: Run) -> None:

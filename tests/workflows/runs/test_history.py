@@ -16,7 +16,7 @@ from clearhead.inspection import TrainingReport, render
 from clearhead.training import Stepped
 from clearhead.workflows import Started, WorkflowEvent, list_all, resume, summary, train
 from clearhead.workflows.runs.folder import RunFolder
-from clearhead.workflows.runs.history import MOST_POINTS, MOST_SAMPLES, RECENT, History, Means, Thinned
+from clearhead.workflows.runs.history import MAX_POINTS, MAX_SAMPLES, RECENT, History, Means, Thinned
 
 
 class Reads:
@@ -82,8 +82,8 @@ def test_a_long_history_keeps_little_and_its_page_is_small() -> None:
 
     (_, small), (history, large) = page(10_000), page(80_000)
     assert large < 1.2 * small
-    assert len(list(history.samples)) <= MOST_SAMPLES + 1
-    assert len(history.curve(0.5).train) <= 2 * MOST_POINTS
+    assert len(list(history.samples)) <= MAX_SAMPLES + 1
+    assert len(history.curve(0.5).train) <= 2 * MAX_POINTS
     assert history.samples.count == 8_000
     assert list(history.samples)[-1].step == 80_000
     tracemalloc.start()

@@ -29,8 +29,8 @@ from clearhead.data.pairs.grammar import Line, PairCategory
 from clearhead.data.pairs.tree import Node, repeats
 from clearhead.data.pairs.vocabulary import lexicon, sentences
 
-LONGEST = 1_000  # characters; the longest words in the longest structure of the grammar have fewer
-MOST_PARTS = 100_000  # parts put together before a sentence is refused: many times what one of the grammar takes
+MAX_CHARACTERS = 1_000  # characters; the longest words in the longest structure of the grammar have fewer
+MAX_PARTS = 100_000  # parts put together before a sentence is refused: many times what one of the grammar takes
 CASES = NOMINATIVE, ACCUSATIVE, DATIVE  # of a field, where nothing more is known
 CASES_OF = {
     "subject": (NOMINATIVE,),
@@ -43,7 +43,7 @@ CASES_OF = {
 
 def is_german(sentence: str) -> bool:
     """Whether the German of some tree that can be drawn is this sentence."""
-    if len(sentence) > LONGEST:
+    if len(sentence) > MAX_CHARACTERS:
         return False
     try:
         return any(_can_be_drawn(tree) for tree in _Parts(sentence).of(sentences()) if german(tree) == sentence)
@@ -92,7 +92,7 @@ class _Parts:
         parts = []
         for chosen in itertools.product(*choices):
             self.n_parts += 1
-            if self.n_parts > MOST_PARTS:
+            if self.n_parts > MAX_PARTS:
                 raise _TooManyError
             parts.append({**line.fixed, **{key: value for node in chosen for key, value in node.items()}})
         return parts

@@ -17,7 +17,7 @@ from clearhead.data.parallel.encoded import EncodedPairs, Placed, ids_files, ope
 from clearhead.data.parallel.reading import Pair
 from clearhead.data.parallel.sources import Opened, open_pairs
 from clearhead.data.parallel.survey import (
-    MOST_HELD_OUT,
+    MAX_HELD_OUT,
     Keys,
     PairSurvey,
     describe_faults,
@@ -223,7 +223,7 @@ def _notes_on_cut(opened: Opened, survey: PairSurvey, config: DataConfig) -> lis
     if opened.val:
         notes = [f"held out: {opened.val.name}"]
     else:
-        share = f"data.val_fraction {config.val_fraction:g}, at most {MOST_HELD_OUT:,}"
+        share = f"data.val_fraction {config.val_fraction:g}, at most {MAX_HELD_OUT:,}"
         notes = [f"held out: {share}, chosen so that no source sentence is on both sides"]
     repeated = len(survey.keys) - survey.n_different
     if repeated > _REPEATED * len(survey.keys):

@@ -13,7 +13,7 @@ from clearhead.data.parallel.reading import Pair, PairSource
 from clearhead.errors import DataError
 from clearhead.wording import counted
 
-MOST_HELD_OUT = 2_000  # enough for BLEU to tell two models apart, and not too many to translate again and again
+MAX_HELD_OUT = 2_000  # enough for BLEU to tell two models apart, and not too many to translate again and again
 MIN_PAIRS = 10
 _LONG = 60  # characters; of shorter sentences one may well be ten times as long as the other ("Ja." and a courtesy)
 _UNEQUAL = 9  # times as long: Chinese to English it is 3 to 5 times, hardly ever 9; Moses cleans at 9 words to 1 too
@@ -108,7 +108,7 @@ def hold_out(keys: Keys, val_fraction: float, name: str) -> Keys:
     """The keys of the source sentences to validate on: a choice that does not depend on the order of the pairs.
 
     All pairs of a sentence are on one side, so those of a sentence that has more pairs than are wanted are trained
-    on. About `val_fraction` of the pairs are taken, at most `MOST_HELD_OUT`, at least one.
+    on. About `val_fraction` of the pairs are taken, at most `MAX_HELD_OUT`, at least one.
 
     Raises:
         DataError: too few pairs, or only one source sentence.
@@ -118,7 +118,7 @@ def hold_out(keys: Keys, val_fraction: float, name: str) -> Keys:
     different, counts = np.unique(keys, return_counts=True)  # in the order of keys, which is as good as a shuffle
     if len(different) == 1:
         raise DataError(f"{name} has the same source sentence in every pair; at least two are needed to hold one out")
-    count = min(max(1, int(len(keys) * val_fraction)), MOST_HELD_OUT)
+    count = min(max(1, int(len(keys) * val_fraction)), MAX_HELD_OUT)
     fit = counts <= count
     if not fit.any():
         return different[[counts.argmin()]]

@@ -32,7 +32,7 @@ from clearhead.data.stories.reading import SEPARATOR
 from clearhead.data.stories.sentences import Sentences
 
 __all__ = [
-    "LONGEST",
+    "MAX_CHARACTERS",
     "SEPARATOR",
     "VERSION",
     "english",
@@ -45,7 +45,7 @@ __all__ = [
     "text",
 ]
 
-LONGEST = 1_400  # characters; of 15,000 stories the longest has 1,357
+MAX_CHARACTERS = 1_400  # characters; of 15,000 stories the longest has 1,357
 VERSION = 1  # raised whenever a change to the grammar or the sampler changes the text
 
 

@@ -1,7 +1,7 @@
 """Text to token ids and back, and how a tokenizer from elsewhere is judged before it is used. Imports no torch."""
 
 from clearhead.data.tokenizers.characters import UnseenCharacterError, code_points
-from clearhead.data.tokenizers.sandbox import refuse_hostile
+from clearhead.data.tokenizers.sandbox import read_safely
 from clearhead.data.tokenizers.special import END_OF_DOCUMENT, MASK, PAD
 from clearhead.data.tokenizers.tokenizer import Ids, Tokenizer
 
@@ -13,5 +13,5 @@ __all__ = [
     "Tokenizer",
     "UnseenCharacterError",
     "code_points",
-    "refuse_hostile",
+    "read_safely",
 ]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import NoReturn, TypeAlias
 
 MANY = 64  # what a repetition without a limit counts as
-MOST_WAYS = MANY**4  # published patterns have fewer than MANY**3
-LONGEST = 20_000  # characters; the longest published ones have 3,000
+MAX_WAYS = MANY**4  # published patterns have fewer than MANY**3
+MAX_CHARACTERS = 20_000  # characters; the longest published ones have 3,000
 DEEPEST = 40  # groups within groups
 
 Characters: TypeAlias = frozenset[str] | None  # case-folded; None for any
@@ -79,8 +79,8 @@ Node: TypeAlias = Character | Sequence | Alternation | Repeat | Closed
 
 def refuse_ambiguous(pattern: str) -> None:
     """Raise a TooAmbiguousError unless the pattern takes a bounded number of ways through any text."""
-    if len(pattern) > LONGEST:
-        raise TooAmbiguousError(f"has more than {LONGEST:,} characters")
+    if len(pattern) > MAX_CHARACTERS:
+        raise TooAmbiguousError(f"has more than {MAX_CHARACTERS:,} characters")
     _bounded(ways(_Parser(pattern).parse(), NOTHING))
 
 
@@ -171,11 +171,11 @@ def _are_apart(sets: list[Characters]) -> bool:
 
 
 def _capped(count: int) -> int:
-    return min(count, MOST_WAYS + 1)
+    return min(count, MAX_WAYS + 1)
 
 
 def _bounded(count: int) -> None:
-    if count > MOST_WAYS:
+    if count > MAX_WAYS:
         raise TooAmbiguousError("can match the same characters in too many ways, so some texts would take forever")
 
 

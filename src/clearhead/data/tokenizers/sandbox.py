@@ -21,36 +21,36 @@ from clearhead.data.tokenizers.patterns import TooAmbiguousError, refuse_ambiguo
 from clearhead.errors import DataError
 from clearhead.files import read_bytes
 
-MOST_BYTES = 48 << 20  # of a tokenizer.json; the largest published ones, of 262,144 tokens, have 35 MB
+MAX_BYTES = 48 << 20  # of a tokenizer.json; the largest published ones, of 262,144 tokens, have 35 MB
 SECONDS, SECONDS_PER_MB = 1.5, 0.15  # of processor time; small published ones take 0.2
 MEMORY, MEMORY_PER_BYTE = 200 << 20, 16  # of addresses, of which the process has 30 MB when it starts
 UNIGRAM_FACTOR = 4  # the library keeps such a vocabulary as a tree of characters as well
-LONGEST_SHOWN = 100  # characters of a regular expression
+MAX_SHOWN = 100  # characters of a regular expression
 PATIENCE = 20  # times the processor time, on a clock: the machine may be busy
 TRIAL = 2  # raised when more is tried, so that what was believed is tried again
 
 
-def refuse_hostile(file: Path) -> bytes:
+def read_safely(file: Path) -> bytes:
     """The content of a tokenizer.json that can be loaded and used.
 
     Raises:
         DataError: it cannot be read, is none, or breaks the library, or takes too much time or memory.
     """
     try:
-        content = read_bytes(file, MOST_BYTES)
+        content = read_bytes(file, MAX_BYTES)
     except FileNotFoundError:
         raise DataError(f"there is no tokenizer at {file}; give auto, char, bpe or a tokenizer.json") from None
     except (OSError, ValueError) as error:
         raise DataError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if not _is_believed(content):
+    if not _is_trusted(content):
         fault = _tried(content)
         if fault is not None:
             raise DataError(f"{file} {fault}")
-        believe(content)
+        mark_trusted(content)
     return content
 
 
-def believe(content: bytes) -> None:
+def mark_trusted(content: bytes) -> None:
     """Remember that this tokenizer.json needs no trial; without a cache, the next process tries it again."""
     with suppress(DataError, OSError):
         verdict = _verdict(content)
@@ -58,7 +58,7 @@ def believe(content: bytes) -> None:
         verdict.touch()
 
 
-def _is_believed(content: bytes) -> bool:
+def _is_trusted(content: bytes) -> bool:
     try:
         return _verdict(content).exists()
     except (DataError, OSError):
@@ -112,7 +112,7 @@ def _ambiguity(pattern: str) -> str | None:
     try:
         refuse_ambiguous(pattern)
     except TooAmbiguousError as error:
-        shown = pattern if len(pattern) <= LONGEST_SHOWN else pattern[: LONGEST_SHOWN - 3] + "..."
+        shown = pattern if len(pattern) <= MAX_SHOWN else pattern[: MAX_SHOWN - 3] + "..."
         return f"has the regular expression {shown!r}, which {error}"
     return None
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import tokenizers
 
-LONGEST_COMPONENT = 4 << 20  # bytes of one component as JSON; compiled rules of normalization take 0.4 MB
+MAX_COMPONENT = 4 << 20  # bytes of one component as JSON; compiled rules of normalization take 0.4 MB
 LARGEST_ID = 1 << 22  # of a token; published vocabularies end before 2**20
-MOST_PARTS = 64  # of one component; published ones have up to ten
-MOST_FRAME = 64  # tokens around a text
-LONGEST_TEXT = 1_000  # characters that one part puts in the place of others
-MOST_GROWTH = 1_000  # times that a text may become longer
+MAX_PARTS = 64  # of one component; published ones have up to ten
+MAX_FRAME = 64  # tokens around a text
+MAX_TEXT = 1_000  # characters that one part puts in the place of others
+MAX_GROWTH = 1_000  # times that a text may become longer
 # How a text becomes characters: any code point is one, newlines too.
 ONE_CHARACTER = r"[\s\S]"
 INTO_CHARACTERS: dict[str, object] = {
@@ -30,11 +30,11 @@ INTO_CHARACTERS: dict[str, object] = {
     "behavior": "Isolated",
     "invert": False,
 }
-LONGEST_REASON = 200  # characters of what the library says
+MAX_REASON = 200  # characters of what the library says
 
 REPEATS = 2_048
 SEVERAL_IDS = 2_048
-MOST_UNITS = 48
+MAX_UNITS = 48
 UNITS = ("a", "A", "1", " ", "\n", "!", "_", "é", "猫", "▁", "\u0301", "ab")  # of the texts that only repeat
 ENDINGS = ("", "!", "\n")
 PROSE = (
@@ -128,7 +128,7 @@ def state_of(library: "tokenizers.Tokenizer", name: str) -> object:
     if component is None:
         return None
     content = component.__getstate__()
-    if len(content) > LONGEST_COMPONENT:
+    if len(content) > MAX_COMPONENT:
         raise FaultyTokenizerError(f"has a {name} of {len(content):,} bytes, which no published one has")
     return json.loads(content)
 
@@ -145,8 +145,8 @@ def parts_of(state: object) -> Iterator[dict[str, Any]]:
 def refuse_excess(name: str, state: object) -> None:
     """Refuse parts that only take time, and parts that the library cannot handle."""
     parts = list(parts_of(state))
-    if sum("type" in part for part in parts) > MOST_PARTS:
-        raise FaultyTokenizerError(f"has a {name} of more than {MOST_PARTS} parts, which no published one has")
+    if sum("type" in part for part in parts) > MAX_PARTS:
+        raise FaultyTokenizerError(f"has a {name} of more than {MAX_PARTS} parts, which no published one has")
     for part in parts:
         kind = part.get("type")
         if part.get("pattern") in ({"String": ""}, {"Regex": ""}):
@@ -155,10 +155,8 @@ def refuse_excess(name: str, state: object) -> None:
             raise FaultyTokenizerError(f"has a {name} (Prepend) that puts nothing before a text")
         if kind == "FixedLength" and part.get("length") == 0:
             raise FaultyTokenizerError(f"has a {name} (FixedLength) that cuts texts into pieces of no length")
-        if any(len(part[key]) > LONGEST_TEXT for key in ("content", "prepend") if isinstance(part.get(key), str)):
-            raise FaultyTokenizerError(
-                f"has a {name} ({kind}) that puts more than {LONGEST_TEXT:,} characters into a text"
-            )
+        if any(len(part[key]) > MAX_TEXT for key in ("content", "prepend") if isinstance(part.get(key), str)):
+            raise FaultyTokenizerError(f"has a {name} ({kind}) that puts more than {MAX_TEXT:,} characters into a text")
         if kind == "TemplateProcessing":
             refuse_template(part)
 
@@ -166,8 +164,8 @@ def refuse_excess(name: str, state: object) -> None:
 def refuse_template(part: dict[str, Any]) -> None:
     """One text goes through it, in the middle of a few tokens."""
     n_ids = sum(len(special["ids"]) for special in part["special_tokens"].values())
-    if max(len(part["single"]), len(part["pair"]), n_ids) > MOST_FRAME:
-        raise FaultyTokenizerError(f"puts more than {MOST_FRAME} tokens around a text")
+    if max(len(part["single"]), len(part["pair"]), n_ids) > MAX_FRAME:
+        raise FaultyTokenizerError(f"puts more than {MAX_FRAME} tokens around a text")
     if [piece["Sequence"]["id"] for piece in part["single"] if "Sequence" in piece] != ["A"]:
         raise FaultyTokenizerError("has a template that does not hold its text exactly once")
 
@@ -179,8 +177,8 @@ def refuse_growth(name: str, state: object) -> None:
         if part.get("type") == "Replace":
             shortest = len(part["pattern"].get("String", "x"))
             growth *= max(1.0, len(part["content"]) / shortest)
-    if growth > MOST_GROWTH:
-        raise FaultyTokenizerError(f"has a {name} that can make a text more than {MOST_GROWTH:,} times as long")
+    if growth > MAX_GROWTH:
+        raise FaultyTokenizerError(f"has a {name} that can make a text more than {MAX_GROWTH:,} times as long")
 
 
 def refuse_without_unknown(library: "tokenizers.Tokenizer", states: dict[str, object]) -> None:
@@ -216,8 +214,8 @@ def frame(post_processor: "tokenizers.processors.PostProcessor") -> None:
     import tokenizers
 
     text = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0}, unk_token="a")).encode("a")
-    if len(post_processor.process(text).ids) > MOST_FRAME:
-        raise FaultyTokenizerError(f"puts more than {MOST_FRAME} tokens around a text")
+    if len(post_processor.process(text).ids) > MAX_FRAME:
+        raise FaultyTokenizerError(f"puts more than {MAX_FRAME} tokens around a text")
 
 
 def try_on_samples(library: "tokenizers.Tokenizer", states: dict[str, object]) -> None:
@@ -257,14 +255,14 @@ def units(states: dict[str, object]) -> list[str]:
         pattern = part.get("pattern")
         written = [*(pattern.values() if isinstance(pattern, dict) else ()), part.get("content"), part.get("prepend")]
         for text in filter(None, written):
-            named += [*re.findall(r"\w+", text), *text] if len(text) <= LONGEST_TEXT else []
-    return list(dict.fromkeys((*UNITS, *named)))[:MOST_UNITS]
+            named += [*re.findall(r"\w+", text), *text] if len(text) <= MAX_TEXT else []
+    return list(dict.fromkeys((*UNITS, *named)))[:MAX_UNITS]
 
 
 def in_short(error: BaseException) -> str:
     """What the library says, in one line that is not too long."""
     line = " ".join(str(error).split()) or type(error).__name__
-    return line if len(line) <= LONGEST_REASON else line[: LONGEST_REASON - 3] + "..."
+    return line if len(line) <= MAX_REASON else line[: MAX_REASON - 3] + "..."
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ END_OF_DOCUMENT = "<|endoftext|>"
 PAD, MASK = "<|pad|>", "[MASK]"
 ENDS = (END_OF_DOCUMENT, "<|end_of_text|>", "</s>", "<eos>")  # what the ends of other people's texts are called
 PADS, MASKS = (PAD, "<pad>", "[PAD]"), (MASK, "<mask>")
-MOST_BYTES = 4 << 20  # of the files beside a tokenizer.json; the largest published ones have 1.2 MB
+MAX_BYTES = 4 << 20  # of the files beside a tokenizer.json; the largest published ones have 1.2 MB
 
 
 def named_tokens(paths: Sequence[Path]) -> list[dict[str, object]]:
@@ -20,7 +20,7 @@ def named_tokens(paths: Sequence[Path]) -> list[dict[str, object]]:
     contents = []
     for path in paths:
         try:
-            content = read_json(path, MOST_BYTES)
+            content = read_json(path, MAX_BYTES)
         except (OSError, ValueError):
             continue
         if isinstance(content, dict):

@@ -19,7 +19,7 @@ from clearhead.data.tokenizers.characters import (
     unseen,
 )
 from clearhead.data.tokenizers.guard import cannot_panic, catch_tokenizer_errors
-from clearhead.data.tokenizers.sandbox import believe, refuse_hostile
+from clearhead.data.tokenizers.sandbox import mark_trusted, read_safely
 from clearhead.data.tokenizers.sandboxed import ONE_CHARACTER
 from clearhead.data.tokenizers.special import (
     END_OF_DOCUMENT,
@@ -141,7 +141,7 @@ class Tokenizer:
             DataError: there is none, it cannot be read, has no tokens, or takes too much time or memory to use.
         """
         file = path / "tokenizer.json" if path.is_dir() else path
-        content = refuse_hostile(file)
+        content = read_safely(file)
         beside = named_tokens(
             [file.with_name(name) for name in (f"{file.stem}_config.json", "special_tokens_map.json")]
         )
@@ -179,7 +179,7 @@ class Tokenizer:
         content = library.to_str(pretty=True).encode()
         write_whole(folder / f"{name}.json", lambda path: path.write_bytes(content))
         write_json(folder / f"{name}_config.json", config)
-        believe(content)  # it was tried when it was loaded, or made here
+        mark_trusted(content)  # it was tried when it was loaded, or made here
 
     @property
     def is_character_level(self) -> bool:

@@ -13,7 +13,7 @@ from clearhead.doctor.training.events import Embedded, Forward, ForwardOutput
 
 AT_ONCE = 2**22  # numbers of logits that are read together
 ALL = 2**24  # numbers of logits of one forward that are read
-MOST = 0.9  # share of the targets at one offset, from which the axes are taken for (B, T)
+MIN_SHARE = 0.9  # share of the targets at one offset, from which the axes are taken for (B, T)
 PRECISE = (torch.float32, torch.float64)
 
 
@@ -95,10 +95,10 @@ def _tokens(forward: Forward) -> Iterator[Embedded]:
 def _read(forward: Forward, output: ForwardOutput, embedded: Embedded, scale: float) -> LogitsXray | None:
     """With rows as the first axis; as the second, if only then the targets are among the ids."""
     first = _oriented(forward, output, embedded, embedded.ids, scale)
-    if first is not None and first.largest_share >= MOST:
+    if first is not None and first.largest_share >= MIN_SHARE:
         return first
     turned = _oriented(forward, output, embedded, embedded.ids.t(), scale)
-    return turned if turned is not None and turned.largest_share >= MOST else first
+    return turned if turned is not None and turned.largest_share >= MIN_SHARE else first
 
 
 def _oriented(

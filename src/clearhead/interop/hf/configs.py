@@ -5,7 +5,7 @@ from pathlib import Path
 
 from clearhead.config import ModelConfig
 from clearhead.errors import DataError, UsageError
-from clearhead.interop.checks import refuse_misfit
+from clearhead.interop.checks import check_tensors
 from clearhead.interop.headers import (
     CONFIG,
     Stored,
@@ -33,7 +33,7 @@ def check(folder: Path) -> None:
     """
     family, config = read_config(folder)
     stored = stored_tensors(folder)
-    refuse_misfit(place(folder, stored), stored, family, config)
+    check_tensors(place(folder, stored), stored, family, config)
     refuse_larger_than_memory(place(folder, stored), stored.values())
     refuse_large_tokenizer(folder, max(config.vocab_size, config.source_vocab_size or 0))
 
@@ -48,7 +48,7 @@ def read_config(folder: Path) -> tuple[Family | None, ModelConfig]:
     """The family that config.json names (None: our own format) and the options that it gives.
 
     Raises:
-        DataError: no such file, no such family, or a value that has no equal here.
+        DataError: no such file, no such family, or a value that is not supported.
     """
     path = inside(folder, CONFIG)
     settings = read_json(path)

@@ -207,7 +207,7 @@ class Family:
         for key, value in self.required_settings.items():
             if key in settings and settings[key] not in _several(value):
                 raise DataError(
-                    f"{key} = {_format_value(settings[key])} has no equal here; {_format_choice(_several(value))} has"
+                    f"{key} = {_format_value(settings[key])} is not supported; {_format_choice(_several(value))} is"
                 )
         own: Json = {
             **self.needs,
@@ -227,7 +227,7 @@ class Family:
         except UsageError as error:
             raise DataError(str(error)) from None
         if self.obstacles(config):
-            raise DataError(f"{' and '.join(self.obstacles(config))} has no equal here")
+            raise DataError(f"{' and '.join(self.obstacles(config))} is not supported")
         return config
 
 
@@ -238,7 +238,7 @@ def _chosen(choice: OptionChoice, settings: Json) -> str:
         if foreign in _several(names):
             return own
     known = [name for names in choice.values.values() for name in _several(names)]
-    raise DataError(f"{choice.key} = {_format_value(foreign)} has no equal here; {_format_choice(known)} has")
+    raise DataError(f"{choice.key} = {_format_value(foreign)} is not supported; {_format_choice(known)} is")
 
 
 def _several(value: object) -> tuple[object, ...]:
@@ -255,7 +255,7 @@ def _shared_value(settings: Json, keys: tuple[str, ...]) -> object:
             raise DataError(f"{key} is missing")
         if settings[key] not in (settings[keys[0]], None):  # null: as the first one
             first, other = _format_value(settings[keys[0]]), _format_value(settings[key])
-            raise DataError(f"{keys[0]} = {first} and {key} = {other} have no equal here")
+            raise DataError(f"{keys[0]} = {first} and {key} = {other} are not supported")
     return settings[keys[0]]
 
 
@@ -268,7 +268,7 @@ def _start_id(settings: Json) -> object:
     end, pad, start = (settings.get(key) for key in ("eos_token_id", "pad_token_id", "decoder_start_token_id"))
     if end is not None and pad == end:
         raise DataError(
-            f"pad_token_id = {_format_value(pad)} with eos_token_id = {_format_value(end)} has no equal here"
+            f"pad_token_id = {_format_value(pad)} with eos_token_id = {_format_value(end)} is not supported"
         )
     start = settings.get("bos_token_id") if start is None else start  # as theirs begin then
     return None if start == end else start

@@ -42,9 +42,9 @@ class RotaryKeys(NamedTuple):
         """
         rope = settings.get("rope_scaling") or settings.get("rope_parameters") or {}
         if not isinstance(rope, dict) or set(rope) - KNOWN:
-            raise DataError(f"rotary positions with {rope} have no equal here")
+            raise DataError(f"rotary positions with {rope} are not supported")
         if rope.get("rope_type", rope.get("type", "default")) != "default":
-            raise DataError(f"rotary positions with {rope} have no equal here")
+            raise DataError(f"rotary positions with {rope} are not supported")
         theta = rope.get("rope_theta", settings.get(self.theta_key, 10_000.0))
         return theta, rope.get("partial_rotary_factor", settings.get(self.factor_key, self.default_factor))
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import onnx_ir
 
 OPSET = 18  # of the operators' versions, one that runtimes have known since 2023
-MOST_BYTES = 2**31 - 2**24  # of weights in one file: protobuf's bound, less some room for the graph
+MAX_BYTES = 2**31 - 2**24  # of weights in one file: protobuf's bound, less some room for the graph
 CONFIG, START = "clearhead.config", "clearhead.start"  # of what a file tells: options, and how targets begin
 TALKERS = ("torch", "onnxscript", "onnx_ir")
 
@@ -83,7 +83,7 @@ def _write(folder: Path, graph: Graph, metadata: dict[str, str]) -> list[Path]:
     program.model.metadata_props.update(metadata)
     weights = sum(tensor.nbytes for tensor in graph.module.state_dict().values())
     with adding_to(folder) as temporary:
-        program.save(temporary / graph.file, external_data=weights > MOST_BYTES)
+        program.save(temporary / graph.file, external_data=weights > MAX_BYTES)
         names = sorted((path.name for path in temporary.iterdir()), reverse=True)  # the weights first
     return [folder / name for name in names]
 

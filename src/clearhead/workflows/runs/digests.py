@@ -14,7 +14,7 @@ from clearhead.files import FORMAT, MANIFEST, move_into, read_manifest, sha256, 
 
 WEIGHTS = "model.safetensors"
 MARK = "# sha256 of the lines above: "
-LOOKS = 100  # at a manifest that a training replaces meanwhile
+MAX_LOOKS = 100  # at a manifest that a training replaces meanwhile
 
 
 class Version(TypedDict):
@@ -24,15 +24,15 @@ class Version(TypedDict):
     sha256: dict[str, str]
 
 
-def seal(text: str) -> str:
+def add_digest(text: str) -> str:
     """Append a line with its SHA-256 to the text."""
     return f"{text}{MARK}{hashlib.sha256(text.encode('utf-8')).hexdigest()}\n"
 
 
-def is_whole(sealed: bytes) -> bool:
-    """Whether a text is what `seal` gave."""
+def digest_matches(sealed: bytes) -> bool:
+    """Whether a text is what `add_digest` gave."""
     text, _, _ = sealed.rpartition(MARK.encode())
-    return sealed == seal(text.decode("utf-8", errors="replace")).encode("utf-8")
+    return sealed == add_digest(text.decode("utf-8", errors="replace")).encode("utf-8")
 
 
 def replace_model(folder: Path, temporary: Path, beside: Iterable[str], *, step: int) -> None:
@@ -55,7 +55,7 @@ def replace_model(folder: Path, temporary: Path, beside: Iterable[str], *, step:
     _write_versions(folder, [new])
 
 
-def altered(folder: Path, names: Iterable[str]) -> str | None:
+def first_altered(folder: Path, names: Iterable[str]) -> str | None:
     """The first of these files that is not as the manifest lists it, where there is a manifest; None if all are."""
     try:
         versions = _versions(folder)
@@ -76,12 +76,12 @@ def has_model(folder: Path) -> bool:
         return False
 
 
-def judge_model(folder: Path) -> tuple[str | None, int]:
+def check_model_files(folder: Path) -> tuple[str | None, int]:
     """What is wrong with the model's files, or None; and after which step the weights were saved, -1 if nobody knows.
 
     A manifest that changed meanwhile is looked at again: a training beside this process is no damage.
     """
-    for _ in range(LOOKS):
+    for _ in range(MAX_LOOKS):
         before = _identity(folder)
         fault, step = _compare(folder)
         if fault is None or _identity(folder) == before:

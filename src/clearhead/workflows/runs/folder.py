@@ -16,7 +16,15 @@ from clearhead.files import MANIFEST, RUN_CONFIG, move_into, start_folder, write
 from clearhead.models import LanguageModel
 from clearhead.options import parse_toml, to_toml
 from clearhead.workflows.events import command
-from clearhead.workflows.runs.digests import WEIGHTS, altered, has_model, is_whole, judge_model, replace_model, seal
+from clearhead.workflows.runs.digests import (
+    WEIGHTS,
+    add_digest,
+    check_model_files,
+    digest_matches,
+    first_altered,
+    has_model,
+    replace_model,
+)
 from clearhead.workflows.runs.records import record_of
 from clearhead.workflows.tasks import SOURCE_TOKENIZER, Task, Tokenizers, load_tokenizers, open_task
 
@@ -84,7 +92,7 @@ class RunFolder:
 
     def write_config(self, config: RunConfig) -> None:
         """Write clearhead.toml, whole or not at all."""
-        write_text(self.folder / RUN_CONFIG, seal(to_toml(config)))
+        write_text(self.folder / RUN_CONFIG, add_digest(to_toml(config)))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -103,7 +111,7 @@ class RunFolder:
             DataError: a file is missing or damaged, or a tokenizer has tokens that the model does not know.
         """
         try:
-            if name := altered(self.folder, TOKENIZER):  # before anybody parses it
+            if name := first_altered(self.folder, TOKENIZER):  # before anybody parses it
                 raise DataError(f"{name} was altered or cut off")
             tokenizers = load_tokenizers(self.folder)
         except DataError as error:
@@ -181,11 +189,11 @@ class RunFolder:
     @property
     def model_step(self) -> int:
         """The step at which the run's model was saved; -1 if unknown."""
-        return judge_model(self.folder)[1]
+        return check_model_files(self.folder)[1]
 
     def damage(self) -> str | None:
         """What is wrong with the run's model files, or None; none of it where a training replaces them meanwhile."""
-        return judge_model(self.folder)[0]
+        return check_model_files(self.folder)[0]
 
     @property
     def has_model(self) -> bool:
@@ -255,7 +263,7 @@ def _read_config(content: bytes, path: Path) -> RunConfig:
     Raises:
         UsageError: it is not what was written, or not what this version understands.
     """
-    if not is_whole(content):
+    if not digest_matches(content):
         raise UsageError("it was changed after it was written, or cut off")
     return RunConfig.read(parse_toml(content, path))
 

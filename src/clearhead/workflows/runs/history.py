@@ -14,9 +14,9 @@ from clearhead.inspection import Curve, Point, Sample
 T = TypeVar("T")
 Row = dict[str, float | None]
 
-MOST_POINTS = 4096  # per line of the curve
-MOST_SAMPLES = 64
-MOST_CHARACTERS = 20_000  # per sample
+MAX_POINTS = 4096  # per line of the curve
+MAX_SAMPLES = 64
+MAX_CHARACTERS = 20_000  # per sample
 RECENT = 50  # the final training loss is the mean over this many steps
 
 
@@ -105,13 +105,13 @@ class History:
     origin: str | None = None
     scores: dict[str, float] = field(default_factory=dict)
     grammar: GrammarScore | None = None
-    train: Means = field(default_factory=lambda: Means(MOST_POINTS))
-    validation: Thinned[Point] = field(default_factory=lambda: Thinned(MOST_POINTS))
-    evaluations: Thinned[Point] = field(default_factory=lambda: Thinned(MOST_POINTS))
-    gradient_norms: Means = field(default_factory=lambda: Means(MOST_POINTS))
-    learning_rates: Means = field(default_factory=lambda: Means(MOST_POINTS))
-    speeds: Means = field(default_factory=lambda: Means(MOST_POINTS))  # tokens per second
-    samples: Thinned[Sample] = field(default_factory=lambda: Thinned(MOST_SAMPLES))
+    train: Means = field(default_factory=lambda: Means(MAX_POINTS))
+    validation: Thinned[Point] = field(default_factory=lambda: Thinned(MAX_POINTS))
+    evaluations: Thinned[Point] = field(default_factory=lambda: Thinned(MAX_POINTS))
+    gradient_norms: Means = field(default_factory=lambda: Means(MAX_POINTS))
+    learning_rates: Means = field(default_factory=lambda: Means(MAX_POINTS))
+    speeds: Means = field(default_factory=lambda: Means(MAX_POINTS))  # tokens per second
+    samples: Thinned[Sample] = field(default_factory=lambda: Thinned(MAX_SAMPLES))
 
     @classmethod
     def of(cls, records: Iterable[Mapping[str, Any]]) -> Self:
@@ -148,7 +148,7 @@ class History:
                 if loss is not None and record["used"]:
                     self._measured(loss, record.get("bits_per_byte"))
             case "sample":
-                self.samples.append(Sample(step, record["text"][:MOST_CHARACTERS]))
+                self.samples.append(Sample(step, record["text"][:MAX_CHARACTERS]))
                 self.scores = record.get("scores", {})
             case "grammar":
                 self.grammar = GrammarScore(**{field.name: record[field.name] for field in fields(GrammarScore)})

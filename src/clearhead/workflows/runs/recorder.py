@@ -11,11 +11,11 @@ from clearhead.files import write_text
 from clearhead.inspection import bits_per_byte
 from clearhead.models import LanguageModel
 from clearhead.training import Evaluated, Event, Notice, Optimizer, SaveDue, Stepped, TrainingState, checkpoints
-from clearhead.workflows.events import Averaged, Observer, Read, Sampled
+from clearhead.workflows.events import Observer, Read, Sampled, WeightsAveraged
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import Task
 
-KINDS = {Stepped: "step", Evaluated: "evaluation", Sampled: "sample", Averaged: "mean"}
+KINDS = {Stepped: "step", Evaluated: "evaluation", Sampled: "sample", WeightsAveraged: "mean"}
 
 
 class Recorder:
@@ -73,7 +73,7 @@ class Recorder:
         self._log({"kind": "origin", "step": 0, "from": source})
         self._sample(0)
 
-    def averaged(self, event: Averaged) -> None:
+    def averaged(self, event: WeightsAveraged) -> None:
         """Record the result of checkpoint averaging."""
         self._write(event)
         self.observe(event)
@@ -93,9 +93,9 @@ class Recorder:
         self._write(sampled)
         self.observe(sampled)
 
-    def _write(self, event: Stepped | Evaluated | Sampled | Averaged) -> None:
+    def _write(self, event: Stepped | Evaluated | Sampled | WeightsAveraged) -> None:
         record = {"kind": KINDS[type(event)], **asdict(event)}
-        if isinstance(event, Evaluated | Averaged) and self.task.bytes_per_token is not None:
+        if isinstance(event, Evaluated | WeightsAveraged) and self.task.bytes_per_token is not None:
             record["bits_per_byte"] = bits_per_byte(event.loss, self.task.bytes_per_token)
         self._log(record)
 
@@ -107,7 +107,7 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value  # JSON has no NaN
 
 
-def forget_after(run: RunFolder, step: int) -> None:
+def drop_records_after(run: RunFolder, step: int) -> None:
     """Truncate metrics.jsonl to the first `step` steps: later ones will be repeated, and so will an average."""
     kept = [record for record in run.records() if record["step"] <= step and record["kind"] != "mean"]
     write_text(run.metrics, "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in kept))

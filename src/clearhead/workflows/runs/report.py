@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.files import write_text
-from clearhead.inspection import Curve, Measurement, Sample, TrainingReport, account, render, smooth, verdict
+from clearhead.inspection import Curve, Measurement, Sample, TrainingReport, estimate_cost, render, smooth, verdict
 from clearhead.options import to_toml
 from clearhead.pages import one_line, printable
 from clearhead.training import checkpoints
@@ -27,7 +27,7 @@ def figures_of(run: RunFolder, history: History) -> dict[str, Any]:
     model = run.config.model
     return {
         "run": str(run.folder),
-        "parameters": account(model).parameters,
+        "parameters": estimate_cost(model).parameters,
         "vocab_size": model.vocab_size,
         "steps": history.steps,
         "seconds": round(history.seconds, 3),

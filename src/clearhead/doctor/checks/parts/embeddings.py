@@ -24,7 +24,7 @@ TURNS = re.compile(r"cos|sin(?!u)|rot|rope|freq", re.I)  # tables that rotate ho
 LENGTHS = re.compile(
     r"^(block_size|max_seq_len|max_length|max_len|max_position(_embedding)?s|n_positions|n_ctx|context_length)$"
 )
-LONGEST = 512  # tokens that are run to see whether the last position exists
+MAX_TOKENS = 512  # tokens that are run to see whether the last position exists
 DECLARED = re.compile(r"scale_emb|emb\w*_(scale|multiplier)|scale_embedding")
 ODD = 1.0  # nats from ln V; over 120 architectures fresh models stay within 0.8
 ABSURD = 2.0  # nats above ln V, from where a fresh model is not undecided but wrong
@@ -66,7 +66,7 @@ def _last_position(subject: Subject) -> list[Finding]:
             continue
         T, most = len(rows), len(table)
         counted = T > 2 and bool((rows.diff() == 1).all())
-        if not counted or int(rows[0]) == 0 or not _takes(subject, most) or not T < most <= LONGEST:
+        if not counted or int(rows[0]) == 0 or not _takes(subject, most) or not T < most <= MAX_TOKENS:
             continue
         with attempt() as attempted:
             subject.run(subject.inputs(1, T=most))

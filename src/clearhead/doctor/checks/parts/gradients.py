@@ -17,7 +17,7 @@ from clearhead.doctor.state_guard import twin
 
 TRIED = 24  # parameters without gradient whose effect is looked at
 CHOICES = ("topk", "sort", "argsort", "argmax", "max", "multinomial")  # by which tokens are sent somewhere
-MOST = 256  # parts of a list that are chosen from
+MAX_PARTS = 256  # parts of a list that are chosen from
 SOMETIMES = re.compile(r"expert|pooler|lora|adapter|mask_token|cls\.|router", re.I)  # used for some inputs only
 OF_A_SOURCE = re.compile(r"cross|encoder_attn|enc_dec|memory", re.I)  # idle if only ids are read
 OTHER_INPUT = re.compile(r"_ids$|_values$|_features$|_states$|_mask$|^memory$|^context$|^bbox$|images?$")
@@ -110,7 +110,7 @@ def _is_choice(model: nn.Module, name: str, reached: set[str]) -> bool:
     layer, path = layer_of(name) or name, name.split(".")
     for depth in range(layer.count(".") + 1, len(path)):
         is_list = isinstance(model.get_submodule(".".join(path[:depth])), (nn.ModuleList, nn.ParameterList))
-        others = (".".join((*path[:depth], str(number), *path[depth + 1 :])) for number in range(MOST))
+        others = (".".join((*path[:depth], str(number), *path[depth + 1 :])) for number in range(MAX_PARTS))
         if is_list and any(other in reached for other in others):
             return True
     return False
