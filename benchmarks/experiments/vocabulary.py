@@ -34,7 +34,7 @@ def trained(task: NextToken, config: RunConfig, steps: int, stop: int = NEVER) -
     options = {"steps": steps, "warmup_steps": max(1, min(10, steps // 10)), "eval_every": NEVER, "save_every": NEVER}
     config = RunConfig.read(config.model_dump(), {"train": options})
     model, seconds, last = build_model(config.model, seed=1), list[float](), time.process_time()
-    for event in fit(model, config.train, task.batches(config), seed=1, forward=task.forward(model)):
+    for event in fit(model, config.train, task.batches(config), seed=1, body=task.body(model)):
         if isinstance(event, Stepped):
             now = time.process_time()
             seconds.append(now - last)

@@ -12,8 +12,8 @@ from torch import Tensor
 from clearhead.config import ModelConfig
 from clearhead.data import IGNORED, document_numbers, evaluation_batches
 from clearhead.errors import DataError
-from clearhead.inference import Evaluation, evaluate, evaluation
-from clearhead.models import build_model
+from clearhead.inference import Evaluation, evaluate
+from clearhead.models import build_model, language_model
 
 MODEL = build_model(ModelConfig(vocab_size=11, block_size=8, n_layers=1, n_heads=2, d_model=16, dropout=0.5))
 TOKENS = np.random.default_rng(0).integers(0, 11, 203).astype(np.uint16)
@@ -38,7 +38,7 @@ def test_it_is_the_mean_over_all_counted_tokens() -> None:
 
 def test_a_large_vocabulary_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = evaluate(MODEL, evaluation_batches(TOKENS, block_size=8, batch_size=4))
-    monkeypatch.setattr(evaluation, "LOGITS_AT_ONCE", 55)  # five tokens
+    monkeypatch.setattr(language_model, "IN_CACHE", 55)  # five tokens
     assert evaluate(MODEL, evaluation_batches(TOKENS, block_size=8, batch_size=4)).loss == pytest.approx(whole.loss)
 
 

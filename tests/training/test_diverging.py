@@ -98,9 +98,9 @@ def test_one_batch_that_cannot_be_learned_from_at_the_end_spoils_nothing(tmp_pat
     config = tiny_config(steps=7, save_every=3)
     model, optimizer, state = start(config)
 
-    def forward(*inputs: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = model(*inputs)
-        return logits * math.nan if inputs[0][0, 0] == UNREADABLE else logits
+    def body(*inputs: torch.Tensor) -> torch.Tensor:
+        hidden = model.body(*inputs)
+        return hidden * math.nan if inputs[0][0, 0] == UNREADABLE else hidden
 
     def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
         inputs, targets = tiny_batch(step)
@@ -111,7 +111,7 @@ def test_one_batch_that_cannot_be_learned_from_at_the_end_spoils_nothing(tmp_pat
             inputs = torch.where(inputs == UNREADABLE, 1, inputs)
         return inputs, targets
 
-    events = list(fit(model, config, batch, seed=7, optimizer=optimizer, state=state, forward=forward))
+    events = list(fit(model, config, batch, seed=7, optimizer=optimizer, state=state, body=body))
     assert state.skipped == 2
     assert [event.state.step for event in events if isinstance(event, SaveDue)] == [3, 6, 7]
 

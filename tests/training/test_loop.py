@@ -169,7 +169,9 @@ def test_the_loop_is_the_loop_that_one_would_write(max_grad_norm: float, micro_b
 def spoil_loss(model: LanguageModel, spoilt: Callable[[int], bool]) -> Callable[[int], tuple[Tensor, Tensor]]:
     """Make the logits NaN in the steps that are `spoilt`; gives the batch function that knows the step."""
     steps: list[int] = []
-    model.register_forward_hook(lambda *args: args[2] * math.nan if spoilt(steps[-1]) else None)
+    model.get_submodule("lm_head").register_forward_hook(
+        lambda *args: args[2] * math.nan if spoilt(steps[-1]) else None
+    )
 
     def batch(step: int) -> tuple[Tensor, Tensor]:
         steps.append(step)
@@ -279,13 +281,13 @@ def test_where_compiling_fails_the_eager_model_trains(fails_at: int, monkeypatch
 
 
 def test_a_models_own_fault_is_not_blamed_on_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forward(_: Tensor) -> Tensor:
+    def body(_: Tensor) -> Tensor:
         raise ValueError("a shape does not fit")
 
     monkeypatch.setattr(torch, "compile", lambda function: function)
     for choice in ("on", "off"):
         with pytest.raises(ValueError, match="a shape does not fit"):
-            next(fit(tiny_model(), tiny_config(compile=choice), tiny_batch, seed=0, forward=forward))
+            next(fit(tiny_model(), tiny_config(compile=choice), tiny_batch, seed=0, body=body))
 
 
 def test_a_processor_compiles_nothing_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,10 +303,10 @@ def out_of_memory(ids: Tensor) -> Tensor:
     return torch.empty(*ids.shape, 2**44)
 
 
-@pytest.mark.parametrize("forward", [out_of_device_memory, out_of_memory])
-def test_too_little_memory_says_which_option_to_lower(forward: Any) -> None:
+@pytest.mark.parametrize("body", [out_of_device_memory, out_of_memory])
+def test_too_little_memory_says_which_option_to_lower(body: Any) -> None:
     with pytest.raises(ClearheadError, match=r"4 sequences in 2 parts; `train\.micro_batches=4` needs about half"):
-        next(fit(tiny_model(), tiny_config(micro_batches=2), tiny_batch, seed=0, forward=forward))
+        next(fit(tiny_model(), tiny_config(micro_batches=2), tiny_batch, seed=0, body=body))
 
 
 def test_too_little_memory_is_not_taken_for_a_fault_of_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -323,9 +325,9 @@ def test_stale_gradients_do_not_count() -> None:
     assert_same_weights(model, stale)
 
 
-def test_forward_replaces_the_models_own() -> None:
+def test_body_replaces_the_models_own() -> None:
     model = tiny_model(dropout=0.0)
-    zero = fit(model, tiny_config(), tiny_batch, seed=0, forward=lambda ids: 0 * model(ids))
+    zero = fit(model, tiny_config(), tiny_batch, seed=0, body=lambda ids: 0 * model.body(ids))
     assert losses([next(zero)]) == [pytest.approx(math.log(11))]
 
 
@@ -345,7 +347,7 @@ def test_products_in_bfloat16_train_as_in_float32(optimizer: str) -> None:
 def test_bfloat16_is_for_the_products_and_the_weights_stay_float32() -> None:
     model = tiny_model()
     dtypes: set[torch.dtype] = set()
-    model.register_forward_hook(lambda *args: dtypes.add(args[2].dtype))
+    model.get_submodule("lm_head").register_forward_hook(lambda *args: dtypes.add(args[2].dtype))
     events = list(fit(model, tiny_config(precision="bfloat16"), tiny_batch, seed=0))
     assert dtypes == {torch.bfloat16}
     assert {p.dtype for p in model.parameters()} == {torch.float32}

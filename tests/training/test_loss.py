@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from training_helpers import VOCAB, tiny_model
 
+from clearhead.models import language_model
 from clearhead.training.loss import backward, counted_tokens, make_loss_fn, token_loss_sum
 
 
@@ -66,3 +68,50 @@ def test_a_batch_without_a_counted_token_moves_nothing() -> None:
     assert counted_tokens(targets) == 0
     assert float(backward(make_loss_fn(model), (inputs, targets), tokens=0)) == 0
     assert all(not gradient.any() for gradient in gradients(model).values())
+
+
+HEADS: dict[str, dict[str, Any]] = {
+    "own": {},
+    "tied": {"tie_embeddings": True},
+    "bias": {"head_bias": True},
+    "transformed": {"head_transform": True, "tie_embeddings": True, "scale_logits": True},
+    "encoder": {"architecture": "encoder"},
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("rows", [1, 5, 100])
+def test_a_head_in_chunks_gives_the_gradient_of_all_logits_at_once(
+    kind: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the head is made of, and however many rows it sees at a time."""
+    monkeypatch.setattr(language_model, "IN_CACHE", rows * VOCAB)
+    model = tiny_model(dropout=0.0, **HEADS[kind]).double()
+    inputs, targets = ragged_batch(4, 4, 0.3)
+    head_rows: list[int] = []
+    model.get_submodule("lm_head").register_forward_hook(lambda *args: head_rows.append(len(args[2])))
+    loss_fn = make_loss_fn(model.body, head=model.head, parameters=list(model.parameters()))
+    loss = backward(loss_fn, (inputs, targets), tokens=counted_tokens(targets))
+    assert max(head_rows) <= rows
+    assert sum(head_rows[1:]) == counted_tokens(targets), "on a CPU the head sees no row that is not counted"
+    actual = gradients(model)
+    model.zero_grad()
+    mean = nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())
+    mean.backward()  # type: ignore[no-untyped-call]
+    expected = gradients(model)
+    assert float(loss) == pytest.approx(mean.item(), rel=1e-6)
+    assert actual.keys() == expected.keys()
+    for name, gradient in expected.items():
+        torch.testing.assert_close(actual[name], gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_a_frozen_body_leaves_the_head_to_learn() -> None:
+    model = tiny_model(dropout=0.0, tie_embeddings=False)
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.startswith("lm_head"))
+    inputs, targets = ragged_batch(5, 3, 0.2)
+    learned = [p for p in model.parameters() if p.requires_grad]
+    backward(
+        make_loss_fn(model.body, head=model.head, parameters=learned), (inputs, targets), tokens=counted_tokens(targets)
+    )
+    assert {name for name in gradients(model) if gradients(model)[name].any()} == {"lm_head.weight"}

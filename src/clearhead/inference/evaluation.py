@@ -8,10 +8,8 @@ from torch import Tensor
 
 from clearhead.data import IGNORED
 from clearhead.errors import DataError
-from clearhead.models import Evaluation, LanguageModel
+from clearhead.models import Evaluation, LanguageModel, rows_at_once
 from clearhead.models.eval_mode import evaluating
-
-LOGITS_AT_ONCE = 2**25  # numbers; bounds the memory of a large vocabulary
 
 
 def evaluate(
@@ -45,7 +43,7 @@ def evaluate(
 
 def token_losses(model: LanguageModel, hidden: Tensor, targets: Tensor) -> Tensor:
     """-log p of every target in nats, 0 where it is not counted; hidden (B, T, D), targets and result (B, T)."""
-    rows = max(1, LOGITS_AT_ONCE // model.config.vocab_size)
+    rows = rows_at_once(model.config.vocab_size, hidden.device)
     flat_hidden, flat_targets = hidden.flatten(0, 1), targets.flatten()
     losses = []
     for start in range(0, len(flat_hidden), rows):

@@ -8,7 +8,7 @@ from clearhead.models.encoder_lm import EncoderLM
 from clearhead.models.evaluation import Evaluation
 from clearhead.models.factory import make_attention, make_block, make_norm, make_positions, make_stack
 from clearhead.models.initialization import initialize
-from clearhead.models.language_model import CausalLM, LanguageModel
+from clearhead.models.language_model import CausalLM, LanguageModel, rows_at_once
 
 MODELS: dict[str, type[DecoderLM] | type[BigramLM] | type[EncoderLM] | type[EncoderDecoder]] = {
     "decoder": DecoderLM,
@@ -40,4 +40,5 @@ __all__ = [
     "make_norm",
     "make_positions",
     "make_stack",
+    "rows_at_once",
 ]

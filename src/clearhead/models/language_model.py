@@ -10,6 +10,13 @@ from clearhead.config import ModelConfig
 from clearhead.lazy import provided
 from clearhead.parts import DecoderCache
 
+IN_CACHE, AT_ONCE = 2**20, 2**26  # logits (rows times V) that are computed together, on a CPU and elsewhere
+
+
+def rows_at_once(vocab_size: int, device: torch.device) -> int:
+    """How many rows of logits to compute together: a CPU is fastest while they stay in its cache."""
+    return max(1, (IN_CACHE if device.type == "cpu" else AT_ONCE) // vocab_size)
+
 
 class LanguageModel(nn.Module, ABC):
     """Tokens in, logits out: `forward` is `head` of `body`, and takes what `body` takes."""

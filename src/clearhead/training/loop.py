@@ -34,7 +34,7 @@ def fit(
     optimizer: Optimizer | None = None,
     state: TrainingState | None = None,
     evaluate: Callable[[], Evaluation] | None = None,
-    forward: Forward | None = None,
+    body: Forward | None = None,
     steps: Callable[[int], int] | None = None,
 ) -> Iterator[Event]:
     """Train `model` in place until `config.steps` steps are done, yielding events.
@@ -55,7 +55,8 @@ def fit(
         seed: with the step, decides the dropout.
         optimizer, state: from a checkpoint; fresh ones by default. `state` is kept up to date in place.
         evaluate: the loss on the held-out text, called with the model in evaluation mode.
-        forward: the inputs -> logits (B, T, V); the model itself by default.
+        body: replaces `model.body`, e.g. to apply a document mask; of a module that is no `LanguageModel`, so has no
+            `head`, the module itself, which gives logits (B, T, V).
         steps: called before each step with the steps done; returns the new total, at least one more. So a time
             budget can shorten or lengthen the training and its schedule. `config.steps` by default.
 
@@ -64,7 +65,7 @@ def fit(
     """
     optimizer = optimizer or build_optimizer(model, config)
     batch_of = batch_function(batch)
-    loop = _Loop(model, config, optimizer, state or TrainingState(), TrainStep(model, config, forward), seed)
+    loop = _Loop(model, config, optimizer, state or TrainingState(), TrainStep(model, config, body), seed)
     while loop.state.step < loop.config.steps:
         if steps is not None:
             loop.replan(steps(loop.state.step))

@@ -14,9 +14,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from clearhead.data import IGNORED
+from clearhead.models import rows_at_once
 
-IN_CACHE, AT_ONCE = 2**20, 2**26  # logits (rows times V) per chunk, on a CPU and elsewhere
-Forward = Callable[..., Tensor]  # the inputs of a batch -> logits (B, T, V)
+Forward = Callable[..., Tensor]  # the inputs of a batch -> hidden states (B, T, D) or logits (B, T, V)
+Head = Callable[[Tensor], Tensor]  # hidden states (N, D) -> logits (N, V)
 LossFunction = Callable[..., tuple[Tensor, Tensor]]  # a batch, its targets last -> as `token_loss_sum`
 
 
@@ -45,63 +46,100 @@ class Smoothing:
 NO_SMOOTHING = Smoothing()
 
 
-def token_loss_sum(logits: Tensor, targets: Tensor, smoothing: Smoothing = NO_SMOOTHING) -> tuple[Tensor, Tensor]:
+def token_loss_sum(
+    hidden: Tensor,
+    targets: Tensor,
+    smoothing: Smoothing = NO_SMOOTHING,
+    *,
+    head: Head | None = None,
+    parameters: Sequence[Tensor] = (),
+) -> tuple[Tensor, Tensor]:
     """Cross entropy in float32, summed over the counted targets: with label smoothing, to train on, and without.
 
     Args:
-        logits: (..., V). targets: (...), -100 where not counted.
+        hidden: (..., D), or with no head the logits, (..., V).
+        targets: (...), -100 where not counted.
+        smoothing: of the targets.
+        head: (N, D) -> logits (N, V). It sees a few rows at a time, so that their logits stay in the cache and no
+            gradient of all logits is ever in memory.
+        parameters: what `head` may depend on, besides its argument, that learns.
 
     Returns:
         Two scalars (); the second one has no graph.
     """
-    flat_logits, flat_targets = logits.flatten(0, -2), targets.flatten()  # (N, V), (N,)
-    share = SMOOTHINGS[smoothing.over](smoothing.share, flat_logits.shape[-1])
+    flat_hidden, flat_targets = hidden.flatten(0, -2), targets.flatten()  # (N, D), (N,)
     if torch.compiler.is_compiling():  # torch.compile fuses this
-        precise = flat_logits.to(torch.promote_types(flat_logits.dtype, torch.float32))
+        logits = flat_hidden if head is None else head(flat_hidden)  # (N, V)
+        share = SMOOTHINGS[smoothing.over](smoothing.share, logits.shape[-1])
+        precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
         smoothed = F.cross_entropy(precise, flat_targets, ignore_index=IGNORED, reduction="sum", label_smoothing=share)
         plain = F.cross_entropy(precise.detach(), flat_targets, ignore_index=IGNORED, reduction="sum")
         return smoothed, plain
-    smoothed, plain = _CrossEntropySum.apply(flat_logits, flat_targets, share)  # type: ignore[no-untyped-call]
+    counted = flat_targets != IGNORED
+    if head is not None and hidden.device.type == "cpu" and not counted.all():  # elsewhere one would wait for the count
+        flat_hidden, flat_targets = flat_hidden[counted], flat_targets[counted]
+    smoothed, plain = _LossSum.apply(smoothing, head, flat_targets, flat_hidden, *parameters)  # type: ignore[no-untyped-call]
     return smoothed, plain
 
 
-class _CrossEntropySum(torch.autograd.Function):
-    """`F.cross_entropy(reduction="sum")`, chunked by rows; the forward pass computes the gradient as well.
-
-    With q = 1 - share on the right token and share / V on every one, the loss is -q log p_right - share mean(log p),
-    and its gradient p - share / V, minus q where the right token is.
-    """
+class _LossSum(torch.autograd.Function):
+    """Head and `F.cross_entropy(reduction="sum")`, chunked by rows; the forward pass computes the gradient as well."""
 
     # `Any`, because torch's type for `ctx` lacks the attributes that a function saves on it.
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, share: float) -> tuple[Tensor, Tensor]:
-        V = logits.shape[-1]
-        rows = max(1, (IN_CACHE if logits.device.type == "cpu" else AT_ONCE) // V)
-        precise = torch.promote_types(logits.dtype, torch.float32)
-        gradient, sums = torch.empty_like(logits), [logits.new_zeros(2, dtype=precise)]
-        for start in range(0, len(logits), rows):
-            some_logits, some_targets, out = (part[start : start + rows] for part in (logits, targets, gradient))
-            log_p = some_logits.log_softmax(-1, dtype=precise)  # (rows, V)
-            counted = (some_targets != IGNORED)[:, None]
-            right = some_targets[:, None].where(counted, 0)  # (rows, 1)
-            plain = -log_p.gather(1, right).where(counted, 0).sum()
-            smoothed = plain
-            if share:
-                smoothed = (1 - share) * plain - share * log_p.mean(-1, keepdim=True).where(counted, 0).sum()
-            sums.append(torch.stack((smoothed, plain)))
-            p = log_p.exp_().sub_(share / V)
-            p.scatter_add_(1, right, torch.full_like(right, share - 1, dtype=p.dtype))
-            out.copy_(p.mul_(counted))
+    def forward(
+        ctx: Any, smoothing: Smoothing, head: Head | None, targets: Tensor, hidden: Tensor, *parameters: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        V = (hidden if head is None else head(hidden[:1])).shape[-1]
+        share = SMOOTHINGS[smoothing.over](smoothing.share, V)
+        rows = rows_at_once(V, hidden.device)
+        gradient = torch.empty_like(hidden)
+        of_parameters: list[Tensor | None] = [None] * len(parameters)
+        sums = [hidden.new_zeros(2, dtype=torch.promote_types(hidden.dtype, torch.float32))]
+        for start in range(0, len(hidden), rows):
+            part = slice(start, start + rows)
+            if head is None:
+                chunk_sums, gradient[part] = _sums_and_gradient(hidden[part], targets[part], share)
+            else:
+                with torch.enable_grad():
+                    some = hidden[part].detach().requires_grad_()  # (rows, D)
+                    logits = head(some)  # (rows, V)
+                chunk_sums, of_logits = _sums_and_gradient(logits.detach(), targets[part], share)
+                gradient[part], *added = torch.autograd.grad(logits, (some, *parameters), of_logits, allow_unused=True)
+                of_parameters = [_sum(*pair) for pair in zip(of_parameters, added, strict=True)]
+            sums.append(chunk_sums)
         smoothed, plain = torch.stack(sums).sum(0)
-        ctx.save_for_backward(gradient)
+        ctx.save_for_backward(gradient, *of_parameters)
         ctx.mark_non_differentiable(plain)
         return smoothed, plain
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * gradients[0], None, None  # a scalar, which leaves the type as it is
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        scaled = (saved if saved is None else saved * gradients[0] for saved in ctx.saved_tensors)
+        return None, None, None, *scaled  # times a scalar, which leaves the type as it is
+
+
+def _sums_and_gradient(logits: Tensor, targets: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """The loss, smoothed and plain, (2,), and the gradient of the smoothed one, like the logits (rows, V).
+
+    With q = 1 - share on the right token and share / V on every one, the loss is -q log p_right - share mean(log p),
+    and its gradient p - share / V, minus q where the right token is.
+    """
+    precise = torch.promote_types(logits.dtype, torch.float32)
+    log_p = logits.log_softmax(-1, dtype=precise)  # (rows, V)
+    counted = (targets != IGNORED)[:, None]
+    right = targets[:, None].where(counted, 0)  # (rows, 1)
+    smoothed = plain = -log_p.gather(1, right).where(counted, 0).sum()
+    if share:
+        smoothed = (1 - share) * plain - share * log_p.mean(-1, keepdim=True).where(counted, 0).sum()
+    p = log_p.exp_().sub_(share / logits.shape[-1])
+    p.scatter_add_(1, right, torch.full_like(right, share - 1, dtype=p.dtype))
+    return torch.stack((smoothed, plain)), p.mul_(counted).to(logits.dtype)
+
+
+def _sum(total: Tensor | None, part: Tensor | None) -> Tensor | None:
+    return part if total is None or part is None else total.add_(part)
 
 
 def counted_tokens(targets: Tensor) -> int:
@@ -109,17 +147,23 @@ def counted_tokens(targets: Tensor) -> int:
     return int((targets != IGNORED).sum())
 
 
-def make_loss_fn(forward: Forward, smoothing: Smoothing = NO_SMOOTHING) -> LossFunction:
-    """Compose forward and loss into one function, so that torch.compile sees both.
+def make_loss_fn(
+    body: Forward,
+    smoothing: Smoothing = NO_SMOOTHING,
+    *,
+    head: Head | None = None,
+    parameters: Sequence[Tensor] = (),
+) -> LossFunction:
+    """Compose body, head and loss into one function, so that torch.compile sees them all.
 
     Args:
-        forward: called with all of a batch's tensors but the last, gives logits (B, T, V).
-        smoothing: of the targets.
+        body: called with all of a batch's tensors but the last, gives hidden states (B, T, D), or with no head logits.
+        smoothing, head, parameters: see `token_loss_sum`.
     """
 
     def loss_fn(*batch: Tensor) -> tuple[Tensor, Tensor]:
         *inputs, targets = batch
-        return token_loss_sum(forward(*inputs), targets, smoothing)
+        return token_loss_sum(body(*inputs), targets, smoothing, head=head, parameters=parameters)
 
     return loss_fn
 

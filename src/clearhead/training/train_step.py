@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
+from clearhead.models import LanguageModel
 from clearhead.training.loss import Forward, LossFunction, Smoothing, backward, make_loss_fn
 from clearhead.training.precision import autocast, resolve_precision
 from clearhead.training.randomness import randomness_of
@@ -16,14 +17,17 @@ from clearhead.training.randomness import randomness_of
 class TrainStep:
     """Runs a model forward and backward. `notice` holds a sentence if compiling failed and eager took over."""
 
-    def __init__(self, model: nn.Module, config: TrainConfig, forward: Forward | None = None) -> None:
+    def __init__(self, model: nn.Module, config: TrainConfig, body: Forward | None = None) -> None:
         self.model = model
         self.config = config
         self.device = next(model.parameters()).device
         self.precision = resolve_precision(config, self.device)
         self.notice: str | None = None
         smoothing = Smoothing(config.label_smoothing, config.smoothing_over)
-        self._eager_loss_fn: LossFunction = make_loss_fn(self._in_precision(forward or model), smoothing)
+        head, own_body = (model.head, model.body) if isinstance(model, LanguageModel) else (None, model)
+        learned = [p for p in model.parameters() if p.requires_grad]
+        loss_fn = make_loss_fn(body or own_body, smoothing, head=head, parameters=learned)
+        self._eager_loss_fn: LossFunction = self._in_precision(loss_fn)
         compiles = config.compile == "on" or (config.compile == "auto" and self.device.type == "cuda")
         self._loss_fn: LossFunction = torch.compile(self._eager_loss_fn) if compiles else self._eager_loss_fn
 
@@ -54,10 +58,10 @@ class TrainStep:
         with randomness_of(seed, step, self.device):
             return backward(self._loss_fn, batch, tokens=tokens, parts=self.config.micro_batches)
 
-    def _in_precision(self, forward: Forward) -> Forward:
-        def computed(*inputs: Tensor) -> Tensor:
+    def _in_precision(self, loss_fn: LossFunction) -> LossFunction:
+        def computed(*batch: Tensor) -> tuple[Tensor, Tensor]:
             with autocast(self.device, self.precision):
-                return forward(*inputs)
+                return loss_fn(*batch)
 
         return computed
 

@@ -81,7 +81,7 @@ def seconds_per_step(config: RunConfig, task: Task, patience: float = math.inf) 
     train = config.train.model_copy(update={"steps": PROBE_STEPS})
     began, seconds = time.perf_counter(), []
     with threads(train.threads):
-        for event in fit(model, train, task.batches(config), seed=0, forward=task.forward(model)):
+        for event in fit(model, train, task.batches(config), seed=0, body=task.body(model)):
             if isinstance(event, Stepped):
                 seconds.append(event.seconds)
                 taken = time.perf_counter() - began

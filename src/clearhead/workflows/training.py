@@ -184,7 +184,7 @@ def _train(
             optimizer=optimizer,
             state=state,
             evaluate=lambda: task.evaluate(model, config),
-            forward=task.forward(model),
+            body=task.body(model),
             steps=None if budget is None else budget.steps,
         )
         if budget is not None:
