@@ -22,7 +22,7 @@ from side_by_side import machine
 from clearhead.workflows import Run, list_all, summary
 from clearhead.workflows.runs import find
 from clearhead.workflows.runs.report import write_report
-from clearhead.workflows.tasks import NextToken
+from clearhead.workflows.tasks import CausalTask
 from clearhead.workflows.training import train
 
 RESULTS = Path(__file__).parent / "results" / "long_runs.md"
@@ -48,7 +48,7 @@ def some_records(count: int) -> Iterator[dict[str, Any]]:
             yield {"kind": "step", "step": step, "loss": loss, **figures}
 
 
-def measure(run: Run, task: NextToken, count: int) -> dict[str, float]:
+def measure(run: Run, task: CausalTask, count: int) -> dict[str, float]:
     """Medians of seconds, peak of memory in MB, and the sizes of what is written in kB."""
     lines = (json.dumps(record) + "\n" for record in some_records(count))
     with run.metrics.open("w", encoding="utf-8") as log:
@@ -94,7 +94,7 @@ def main() -> None:
         source.write_text(TEXT * 20, encoding="utf-8")
         run = train(source, out=Path(folder) / "run", options=OPTIONS)
         task = run.task()
-        assert isinstance(task, NextToken)
+        assert isinstance(task, CausalTask)
         columns = {count: measure(run, task, count) for count in counts}
     few, many = columns[counts[0]], columns[counts[-1]]
     heads = [f"{count:,} records" for count in counts]

@@ -23,13 +23,13 @@ from clearhead.config import RunConfig
 from clearhead.config.presets import PRESETS
 from clearhead.models import LanguageModel, build_model
 from clearhead.training import Stepped, fit
-from clearhead.workflows.tasks import NextToken
+from clearhead.workflows.tasks import CausalTask
 
 TO_TIME = 10  # steps, by whose median the number of steps is chosen
 NEVER = 10**9
 
 
-def trained(task: NextToken, config: RunConfig, steps: int, stop: int = NEVER) -> tuple[LanguageModel, list[float]]:
+def trained(task: CausalTask, config: RunConfig, steps: int, stop: int = NEVER) -> tuple[LanguageModel, list[float]]:
     """A model after `steps` steps, or after `stop` of them, and the processor seconds of each."""
     options = {"steps": steps, "warmup_steps": max(1, min(10, steps // 10)), "eval_every": NEVER, "save_every": NEVER}
     config = RunConfig.read(config.model_dump(), {"train": options})
@@ -48,7 +48,7 @@ def row(path: Path, size: str, preset: str, seconds: float) -> str:
     """One line of the table."""
     tokens = {"tokenizer": "char"} if size == "char" else {"tokenizer": "bpe", "bpe_vocab_size": int(size)}
     options = RunConfig.read(PRESETS[preset].options, {"data": {"source": str(path), **tokens}})
-    task = NextToken.open(options.data)
+    task = CausalTask.open(options.data)
     config, _ = task.fit_to_data(RunConfig.read(options.model_dump(), {"model": task.model_settings()}), {})
     _, timed = trained(task, config, 100, stop=TO_TIME)
     steps = max(20, int(seconds / statistics.median(timed)))

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from examined_once import examine_once
 
-from clearhead.workflows.tasks import next_token
+from clearhead.workflows.tasks import causal
 
 
 @pytest.fixture(scope="session", autouse=True)
 def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEARHEAD_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(next_token, "SAMPLE", next_token.SAMPLE.model_copy(update={"max_new_tokens": 8}))
+        patch.setattr(causal, "SAMPLE", causal.SAMPLE.model_copy(update={"max_new_tokens": 8}))
         yield
 
 

@@ -16,7 +16,7 @@ import torch
 from child_processes import exit_code
 
 from clearhead import cli, workflows
-from clearhead.workflows.tasks import next_token
+from clearhead.workflows.tasks import causal
 
 PATIENCE = 600.0  # seconds, for a whole training on a busy machine
 SAVE_EVERY = 1
@@ -91,7 +91,7 @@ def train_killed(folder: Path, steps: int, draw: random.Random, most: int) -> li
 def main() -> None:
     kills, seed, steps = map(int, sys.argv[1:])
     torch.set_num_threads(1)
-    next_token.SAMPLE = next_token.SAMPLE.model_copy(update={"max_new_tokens": 8})  # more time for what can be damaged
+    causal.SAMPLE = causal.SAMPLE.model_copy(update={"max_new_tokens": 8})  # more time for what can be damaged
     draw, killed, rounds = random.Random(seed), list[str](), 0
     finish(Path("undisturbed"), steps)
     while len(killed) < kills:

@@ -169,7 +169,7 @@ def test_what_cannot_be_compiled_is_said() -> None:
     own.dropout = type("Mine", (torch.nn.Identity,), {"__module__": "mine"})()
     bigram = BigramLM(ModelConfig(architecture="bigram", vocab_size=11, block_size=8))
     reasons = {
-        "only a decoder": bigram,
+        "it runs decoders": bigram,
         "float32 or float64, not in bfloat16": small().bfloat16(),
         "Stack has a forward hook": hooked,
         "Mine is not a part": own,

@@ -163,6 +163,19 @@ def test_a_damaged_model_is_refused() -> None:
         generate(model, TOKENIZER, ["a"], config())
 
 
+def test_a_model_that_breaks_on_the_way_is_refused() -> None:
+    """Not only behind the prompt: a NaN would otherwise be written as token 0 from there on."""
+    model, calls = make_model(), list[int]()
+
+    def spoil(_: object, __: object, logits: torch.Tensor) -> torch.Tensor | None:
+        calls.append(1)
+        return logits * torch.nan if len(calls) > 3 else None
+
+    model.get_submodule("lm_head").register_forward_hook(spoil)
+    with pytest.raises(ClearheadError, match="not finite"):
+        generate(model, TOKENIZER, ["a"], config(max_new_tokens=9))
+
+
 def test_the_models_mode_is_restored_module_by_module() -> None:
     model = make_model(dropout=0.5).train()
     frozen = next(module for module in model.modules() if isinstance(module, torch.nn.Dropout))

@@ -71,3 +71,11 @@ def test_rounding_leaves_the_model_as_it_was() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     assert torch.equal(changed.get_parameter("positions.weight"), before["positions.weight"])
     assert not torch.equal(changed.get_parameter("embedding.weight"), before["embedding.weight"])
+
+
+def test_quantizing_leaves_the_mode_and_the_global_randomness_alone() -> None:
+    model = make_model(dropout=0.5).train()
+    before = torch.get_rng_state()
+    quantize_model(model, "int8")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(module.training for module in model.modules())

@@ -19,7 +19,7 @@ from clearhead.training import Evaluated, SaveDue, Stepped, TrainingState, fit
 from clearhead.workflows import budget, train
 from clearhead.workflows.budget import TOLERANCE, Budget, measure_pace
 from clearhead.workflows.events import Replanned, WorkflowEvent
-from clearhead.workflows.tasks import NextToken, Task
+from clearhead.workflows.tasks import CausalTask, Task
 
 
 class Clock:
@@ -125,9 +125,9 @@ def test_a_run_keeps_the_number_of_steps_that_it_took(monkeypatch: pytest.Monkey
     assert run.config.train.steps == steps[-1] == totals[-1] == len(steps)
 
 
-def config_for(name: str, source: Path) -> tuple[RunConfig, NextToken]:
+def config_for(name: str, source: Path) -> tuple[RunConfig, CausalTask]:
     config = RunConfig.read(PRESETS[name].options, {"data": {"source": str(source), "tokenizer": "char"}})
-    task = NextToken.open(config.data)
+    task = CausalTask.open(config.data)
     return RunConfig.read(config.model_dump(), {"model": task.model_settings()}), task
 
 

@@ -18,7 +18,7 @@ from clearhead.data import training_batch
 from clearhead.errors import DataError, UsageError
 from clearhead.options import merge
 from clearhead.workflows import budget, describe, hardware, planning, resume, train, training
-from clearhead.workflows.tasks import Masked, NextToken, Task, TranslationTask
+from clearhead.workflows.tasks import CausalTask, MaskedTask, Task, TranslationTask
 
 SIZES = [200, 300, 1000, 5000, 40_000]
 
@@ -36,7 +36,7 @@ def steps_of(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "seconds_per_step", lambda config, task, patience: seconds)
 
 
-def prepared(characters: int, kind: type[NextToken] = NextToken, **options: Any) -> NextToken:
+def prepared(characters: int, kind: type[CausalTask] = CausalTask, **options: Any) -> CausalTask:
     source = write_text(characters, f"text{characters}.txt")
     return kind.open(DataConfig.read({"tokenizer": "char"}, options, {"source": str(source)}))
 
@@ -49,7 +49,7 @@ def planned(characters: int, preset_name: str | None = None, options: dict[str, 
 @pytest.mark.parametrize("characters", SIZES)
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_preset_fits_every_text(name: str, characters: int) -> None:
-    task = prepared(characters, Masked if preset(name).objective == "masked" else NextToken, **preset(name).data)
+    task = prepared(characters, MaskedTask if preset(name).objective == "masked" else CausalTask, **preset(name).data)
     text = task.prepared
     planned_run = plan({}, name, None, task)
     model, steps = planned_run.config.model, planned_run.config.train

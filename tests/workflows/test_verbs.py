@@ -39,7 +39,7 @@ from clearhead.workflows import (
     training,
 )
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
-from clearhead.workflows.tasks import NextToken
+from clearhead.workflows.tasks import CausalTask
 
 
 @pytest.fixture(scope="module")
@@ -186,7 +186,7 @@ def test_a_failed_preflight_ends_it_before_it_began(monkeypatch: pytest.MonkeyPa
         ids = torch.arange(64).reshape(4, 16) % 10
         return lambda step: (ids, ids)
 
-    monkeypatch.setattr(NextToken, "batches", from_the_future)
+    monkeypatch.setattr(CausalTask, "batches", from_the_future)
     with pytest.raises(FaultError, match="targets"):
         trained()
     assert not Path("run").exists()

@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
     from clearhead import workflows
 
     preset, minutes = getattr(args, "preset", None), getattr(args, "minutes", None)
-    gathered = workflows.gather(source, getattr(args, "config", None), options, timed=minutes is not None)
+    gathered = workflows.collect_settings(source, getattr(args, "config", None), options, timed=minutes is not None)
     if "print_config" in args:
         pretrained = workflows.open_pretrained(args.start_from) if "start_from" in args else None
         toml = workflows.dump_toml(workflows.choose_start(gathered, preset, minutes, pretrained))
@@ -108,7 +108,7 @@ def _refuse_one_side(args: argparse.Namespace, options: Settings) -> None:
     from clearhead.data import is_pairs
 
     file = args.source_file
-    settings = workflows.gather(file, getattr(args, "config", None), options)
+    settings = workflows.collect_settings(file, getattr(args, "config", None), options)
     if not is_pairs(DataConfig.read(settings["data"])):
         raise UsageError(
             f"--source {file} is one side of sentence pairs; name the other with --target, or, to train on it as a "

@@ -59,7 +59,7 @@ class Engine:
         """
         model = self.model
         if not isinstance(model, DecoderLM):
-            raise UnknownPartError("only a decoder has any")
+            raise UnknownPartError(f"it runs decoders, and this is a {type(model).__name__}")
         overhead = CALL_SECONDS * (2 + model.config.n_layers)
         token = max(overhead, weight_bytes(model) / READ_BYTES_PER_SECOND)  # seconds, call by call
         saved = new_tokens * token / 2  # half of them

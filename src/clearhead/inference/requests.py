@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from clearhead.config import SamplingConfig
-from clearhead.inference.sampling import DRAWN_AHEAD, draw, narrow, row_seeds, sample
+from clearhead.inference.sampling import DRAWN_AHEAD, draw, filter_logits, row_seeds, sample
+from clearhead.models.eval_mode import refuse_not_finite
 
 # What a random number is for: a token, accepting a draft token, and the token in place of a rejected one.
 Purpose = Literal["token", "accept", "resample"]
@@ -122,6 +123,7 @@ def sample_from(
 
 def _by_config(compute: Compute, requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor:
     """Apply `compute` once per sampling config; usually there is one."""
+    refuse_not_finite(logits)
     groups: dict[int, list[int]] = {}
     for row, request in enumerate(requests):
         groups.setdefault(id(request.config), []).append(row)
@@ -141,7 +143,9 @@ def _sample(requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens:
 
 def _probs(requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor:
     rows = logits.flatten(0, 1)  # (B, T, V) -> (B * T, V)
-    probs = narrow(rows, requests[0].config, _present(requests, logits, draft_tokens)).softmax(-1)  # at least float32
+    probs = filter_logits(rows, requests[0].config, _present(requests, logits, draft_tokens)).softmax(
+        -1
+    )  # at least float32
     return probs.view(logits.shape)
 
 

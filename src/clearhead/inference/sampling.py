@@ -70,10 +70,10 @@ def sample(logits: Tensor, config: SamplingConfig, uniforms: Tensor | None, pres
     if config.greedy:
         return _penalize(logits, config, present).argmax(-1)  # the first of equals
     assert uniforms is not None, "drawing needs random numbers"
-    return draw(narrow(logits, config, present), uniforms)
+    return draw(filter_logits(logits, config, present), uniforms)
 
 
-def narrow(logits: Tensor, config: SamplingConfig, present: Tensor | None = None) -> Tensor:
+def filter_logits(logits: Tensor, config: SamplingConfig, present: Tensor | None = None) -> Tensor:
     """The filtered logits (B, V) that `sample` draws from; if greedy, only the likeliest token remains."""
     logits = _penalize(logits, config, present)
     if config.greedy:

@@ -52,7 +52,7 @@ class DecoderLM(StackLM, CausalLM):
         tokens = last_tokens(ids, longest, query, documents, cache) if longest > 1 else ids  # (B, T, longest)
         if self.embedding_ngrams is not None:
             x = x + self.embedding_ngrams(tokens)
-        x = self.through_the_stack(x, query, key, mask, None if cache is None else cache.layers)
+        x = self.run_stack(x, query, key, mask, None if cache is None else cache.layers)
         return x if self.logit_ngrams is None else x + self.logit_ngrams(tokens)
 
     def new_cache(self, batch_size: int, capacity: int) -> DecoderCache:

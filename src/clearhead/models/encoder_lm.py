@@ -31,7 +31,7 @@ class EncoderLM(StackLM):
         mask = attention_mask(positions, positions, causal=False, documents=documents, device=ids.device)
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(ids) if token_type_ids is None else token_type_ids)
-        return self.through_the_stack(x, positions, positions, mask)
+        return self.run_stack(x, positions, positions, mask)
 
     def forward(
         self,

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from clearhead.config import Dtype
 from clearhead.models import CausalLM
+from clearhead.models.eval_mode import evaluating
 
 Model = TypeVar("Model", bound=CausalLM)
 INT8_MAX = 127  # of an int8, so that the numbers are symmetric
@@ -55,7 +56,7 @@ def quantize_model(model: Model, dtype: Dtype) -> Model:
 def linear_weights(model: CausalLM) -> list[str]:
     """Names of the parameters that linear maps multiply by, in the order of use."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    with _LinearRecorder() as recorder:
+    with evaluating(model), _LinearRecorder() as recorder:
         model(torch.zeros(1, 1, dtype=torch.int64, device=model.device))
     return [names[key] for key in dict.fromkeys(recorder.weights) if key in names]
 

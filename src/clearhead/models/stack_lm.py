@@ -41,7 +41,7 @@ class StackLM(LanguageModel):
     def add_parts(self, config: ModelConfig) -> None:
         """Add the parts that only one architecture has."""
 
-    def through_the_stack(
+    def run_stack(
         self,
         x: Tensor,
         query: Positions,

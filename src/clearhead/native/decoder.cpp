@@ -83,7 +83,7 @@ static void write_texts(const Decoder& decoder, const Call& call, Room& room) {
     for (int64_t i = 0; i < call.steps; i++) {
         const Step step(call, i);
         embed(decoder, call, step, room.x.data());
-        through_the_stack(decoder.stack, call, step, room, scores.data());
+        run_stack(decoder.stack, call, step, room, scores.data());
         predict(decoder, call, step, room);
         if (call.drawings) draw_tokens(decoder, call, step, logits, odds);
     }

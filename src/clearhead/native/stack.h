@@ -126,7 +126,7 @@ static void feedforward(const StackWeights& stack, const Layer& layer, int64_t r
 }
 
 // x, through all layers; `scores` has room for as many columns as there are, in registers.
-static void through_the_stack(const StackWeights& stack, const Call& call, const Step& step, Room& room, number* scores) {
+static void run_stack(const StackWeights& stack, const Call& call, const Step& step, Room& room, number* scores) {
     const int64_t rows = step.rows(), D = stack.d_model;
     number *x = room.x.data(), *normed = room.normed.data(), *other = room.other.data();
     for (int64_t l = 0; l < stack.n_layers; l++) {

@@ -111,10 +111,10 @@ def load(path: Path, model: nn.Module, optimizer: Optimizer | None = None) -> Tr
     kind, moments = _optimizer_kind(path / OPTIMIZER) if optimizer else (None, [])
     if optimizer and kind != optimizer.kind:
         raise DataError(f"{path} was trained with {kind}, the options ask for {optimizer.kind}; choose the same")
-    load_tensors(path / WEIGHTS, named_tensors(model))
     if optimizer:
         optimizer.init_state(moments)
         load_tensors(path / OPTIMIZER, optimizer.state)
+    load_tensors(path / WEIGHTS, named_tensors(model))  # last, so that the model is unchanged where anything fails
     return state
 
 

@@ -47,8 +47,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.planning import Plan as Plan
     from clearhead.workflows.planning import Start as Start
     from clearhead.workflows.planning import choose_start as choose_start
+    from clearhead.workflows.planning import collect_settings as collect_settings
     from clearhead.workflows.planning import dump_toml as dump_toml
-    from clearhead.workflows.planning import gather as gather
     from clearhead.workflows.planning import plan as plan
     from clearhead.workflows.pretrained import Pretrained as Pretrained
     from clearhead.workflows.pretrained import open_pretrained as open_pretrained
@@ -90,7 +90,7 @@ __getattr__, __dir__, __all__ = attach(
         "filling": ("fill",),
         "generating": ("generate",),
         "importing": ("after_import", "import_model"),
-        "planning": ("Plan", "Start", "dump_toml", "choose_start", "gather", "plan"),
+        "planning": ("Plan", "Start", "dump_toml", "choose_start", "collect_settings", "plan"),
         "pretrained": ("Pretrained", "open_pretrained"),
         "run": ("Run", "load"),
         "runs.find": ("all_runs", "newest_run", "run_and_text"),

@@ -18,8 +18,8 @@ from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
-from clearhead.workflows.tasks import TASKS, NextToken, TranslationTask
-from clearhead.workflows.tasks.next_token import body_of
+from clearhead.workflows.tasks import TASKS, CausalTask, TranslationTask
+from clearhead.workflows.tasks.causal import body_of
 from clearhead.workflows.tasks.translation import grammar_of, pair_evaluation_batches, spread
 
 LENGTHS = (-1, 5, 10, 15, 20, 30)  # limits between groups, in words of the source sentence
@@ -118,7 +118,7 @@ def _score_text(opened: RunFolder, model: LanguageModel, source: str | Path | No
     if len(tokens) < 2:
         raise DataError(f"the text is too short to evaluate: it needs at least two tokens and has {len(tokens)}")
     config, tokenizer, kind = opened.config, opened.tokenizer, TASKS[opened.config.objective]
-    assert issubclass(kind, NextToken)
+    assert issubclass(kind, CausalTask)
     batches = kind.windows(tokens, tokenizer, config, rows=batch_size)
     evaluation = inference.evaluate(model, batches, body=body_of(model, config.data, tokenizer))
     bits = None if kind.masks else evaluation.bits_per_byte(n_bytes)
@@ -131,7 +131,7 @@ def _tokens(opened: RunFolder, source: str | Path | None) -> tuple[NDArray[np.in
     if source is not None:
         return texts.encode_for_evaluation(str(source), opened.tokenizer)
     task = opened.task()
-    assert isinstance(task, NextToken)
+    assert isinstance(task, CausalTask)
     return task.prepared.val, task.prepared.val_bytes
 
 

@@ -62,7 +62,7 @@ class Plan:
     budget: Budget | None = None
 
 
-def gather(
+def collect_settings(
     source: str | Path | None,
     config: str | Path | None,
     options: Mapping[str, object] | None,

@@ -27,7 +27,7 @@ from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.budget import Budget
 from clearhead.workflows.events import CheckPassed, Observer, Replanned, Started, command
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
-from clearhead.workflows.planning import choose_start, gather, plan
+from clearhead.workflows.planning import choose_start, collect_settings, plan
 from clearhead.workflows.pretrained import Pretrained, open_pretrained
 from clearhead.workflows.progress import showing
 from clearhead.workflows.run import Run
@@ -79,7 +79,7 @@ def train(
         ClearheadError: one sentence on what is wrong; InterruptedRunError after Ctrl-C, with everything saved.
     """
     began = time.perf_counter() if began is None else began
-    settings = gather(source, config, options, timed=minutes is not None)
+    settings = collect_settings(source, config, options, timed=minutes is not None)
     pretrained = None if start_from is None else open_pretrained(start_from)
     start = choose_start(settings, preset, minutes, pretrained, began=began)  # before anything slow
     folder, source = Path(out) if out else None, start.config.data.source

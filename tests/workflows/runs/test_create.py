@@ -9,7 +9,7 @@ from workflow_helpers import empty_run, tiny, trained, write_text
 from clearhead.errors import ClearheadError, DataError, FaultError, UsageError
 from clearhead.workflows import train
 from clearhead.workflows.runs.create import create
-from clearhead.workflows.tasks import NextToken
+from clearhead.workflows.tasks import CausalTask
 
 
 def test_every_new_run_has_a_folder_of_its_own() -> None:
@@ -70,7 +70,7 @@ def test_a_training_that_never_began_leaves_a_folder_of_ones_own_empty(monkeypat
         raise FaultError("a fault")
 
     with monkeypatch.context() as patch:
-        patch.setattr(NextToken, "preflight", broken)
+        patch.setattr(CausalTask, "preflight", broken)
         with pytest.raises(FaultError):
             train("my.txt", out="mine", options=tiny(steps=2))
     assert {path.name for path in Path("mine").iterdir()} <= {".lock"}

@@ -1,14 +1,14 @@
 """What can be learned: an objective over prepared data is a task. A new objective is a file here and a line below."""
 
 from clearhead.config import RunConfig
-from clearhead.workflows.tasks.masked import Masked
-from clearhead.workflows.tasks.next_token import NextToken
+from clearhead.workflows.tasks.causal import CausalTask
+from clearhead.workflows.tasks.masked import MaskedTask
 from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers
 from clearhead.workflows.tasks.translation import SOURCE_TOKENIZER, TranslationTask, load_tokenizers
 
 TASKS: dict[str, type[Task]] = {
-    "causal": NextToken,
-    "masked": Masked,
+    "causal": CausalTask,
+    "masked": MaskedTask,
     "seq2seq": TranslationTask,
 }
 
@@ -26,9 +26,9 @@ __all__ = [
     "SOURCE_TOKENIZER",
     "TASKS",
     "Batches",
+    "CausalTask",
     "Example",
-    "Masked",
-    "NextToken",
+    "MaskedTask",
     "Progress",
     "Task",
     "Tokenizers",

@@ -15,13 +15,13 @@ from clearhead.inference import evaluating
 from clearhead.models import LanguageModel
 from clearhead.options import Settings
 from clearhead.training import Optimizer
-from clearhead.workflows.tasks.next_token import NextToken, window_shape
+from clearhead.workflows.tasks.causal import CausalTask, window_shape
 from clearhead.workflows.tasks.task import Batches, Example, declared
 
 SHOWN = 60  # tokens of an example
 
 
-class Masked(NextToken):
+class MaskedTask(CausalTask):
     """Windows of text with masked tokens, which are the targets."""
 
     masks = True

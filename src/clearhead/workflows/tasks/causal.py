@@ -27,7 +27,7 @@ CSV_NOTE = "a CSV is read as plain text, commas and all; for sentence pairs, wri
 TOKENS_AT_ONCE = 8192  # in one batch of an evaluation
 
 
-class NextToken(Task):
+class CausalTask(Task):
     """A text in windows; each token's target is the one after it."""
 
     masks: ClassVar[bool] = False  # whether the tokenizer needs a token to mask with
