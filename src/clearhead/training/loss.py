@@ -103,11 +103,10 @@ class _LossSum(torch.autograd.Function):
             else:
                 with torch.enable_grad():
                     some = hidden[part].detach().requires_grad_()  # (rows, D)
-                    logits = head(some)  # (rows, V)
-                chunk_sums, of_logits = _sums_and_gradient(logits.detach(), targets[part], share)
-                gradient[part], *added = torch.autograd.grad(logits, (some, *parameters), of_logits, allow_unused=True)
+                    chunk_sums = _ChunkSums.apply(head(some), targets[part], share)  # type: ignore[no-untyped-call]
+                gradient[part], *added = torch.autograd.grad(chunk_sums[0], (some, *parameters), allow_unused=True)
                 of_parameters = [_sum(*pair) for pair in zip(of_parameters, added, strict=True)]
-            sums.append(chunk_sums)
+            sums.append(torch.stack(chunk_sums).detach())
         smoothed, plain = torch.stack(sums).sum(0)
         ctx.save_for_backward(gradient, *of_parameters)
         ctx.mark_non_differentiable(plain)
@@ -120,8 +119,24 @@ class _LossSum(torch.autograd.Function):
         return None, None, None, *scaled  # times a scalar, which leaves the type as it is
 
 
-def _sums_and_gradient(logits: Tensor, targets: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """The loss, smoothed and plain, (2,), and the gradient of the smoothed one, like the logits (rows, V).
+class _ChunkSums(torch.autograd.Function):
+    """The loss of a few rows of logits, smoothed and plain. Nothing comes after it, so its own gradient is 1."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, share: float) -> tuple[Tensor, Tensor]:
+        sums, gradient = _sums_and_gradient(logits, targets, share)
+        ctx.save_for_backward(gradient)
+        ctx.mark_non_differentiable(sums[1])
+        return sums
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.saved_tensors[0], None, None
+
+
+def _sums_and_gradient(logits: Tensor, targets: Tensor, share: float) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """The loss, smoothed and plain, and the gradient of the smoothed one, like the logits (rows, V).
 
     With q = 1 - share on the right token and share / V on every one, the loss is -q log p_right - share mean(log p),
     and its gradient p - share / V, minus q where the right token is.
@@ -130,12 +145,13 @@ def _sums_and_gradient(logits: Tensor, targets: Tensor, share: float) -> tuple[T
     log_p = logits.log_softmax(-1, dtype=precise)  # (rows, V)
     counted = (targets != IGNORED)[:, None]
     right = targets[:, None].where(counted, 0)  # (rows, 1)
-    smoothed = plain = -log_p.gather(1, right).where(counted, 0).sum()
+    plain = -log_p.gather(1, right).where(counted, 0).sum()
+    smoothed = (1 - share) * plain
     if share:
-        smoothed = (1 - share) * plain - share * log_p.mean(-1, keepdim=True).where(counted, 0).sum()
+        smoothed -= share * log_p.mean(-1, keepdim=True).where(counted, 0).sum()
     p = log_p.exp_().sub_(share / logits.shape[-1])
     p.scatter_add_(1, right, torch.full_like(right, share - 1, dtype=p.dtype))
-    return torch.stack((smoothed, plain)), p.mul_(counted).to(logits.dtype)
+    return (smoothed, plain), p.mul_(counted).to(logits.dtype)
 
 
 def _sum(total: Tensor | None, part: Tensor | None) -> Tensor | None:
