@@ -270,7 +270,7 @@ def call(number: int) -> None:
     draw = random.Random(number)
     kind = draw.choice(KINDS)
     enough, threads = (0, 3) if draw.random() < 0.3 else (4_000_000, 1)
-    decoder.ENOUGH = translator.ENOUGH = enough  # type: ignore[attr-defined]
+    decoder.PARALLEL_MIN_MACS = translator.PARALLEL_MIN_MACS = enough  # type: ignore[attr-defined]
     known, torch.get_num_threads = torch.get_num_threads, lambda: threads
     try:
         kind(draw)
@@ -278,7 +278,7 @@ def call(number: int) -> None:
         error.add_note(f"call {number}, {kind.__name__}")
         raise
     finally:
-        decoder.ENOUGH = translator.ENOUGH = 4_000_000  # type: ignore[attr-defined]
+        decoder.PARALLEL_MIN_MACS = translator.PARALLEL_MIN_MACS = 4_000_000  # type: ignore[attr-defined]
         torch.get_num_threads = known
 
 

@@ -87,7 +87,7 @@ def test_a_translation_depends_on_no_neighbour_and_on_no_threads(
     model = make_translator(**choice)
     backend, options = compiled(model), TranslationConfig(beam_size=4, n_best=4)
     alone = [beam_search(model, [source], options, end=END, backend=backend)[0] for source in SOURCES]
-    monkeypatch.setattr(translator, "ENOUGH", 0)
+    monkeypatch.setattr(translator, "PARALLEL_MIN_MACS", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert_same_texts(beam_search(model, SOURCES, options, end=END, backend=backend), alone)
 

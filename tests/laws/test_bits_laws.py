@@ -65,7 +65,7 @@ def assert_same_bits(
     prompts = [tokens(draw, length) for length in lengths]
     alone = logits_of_contexts([KVContext(model, backend=backend) for _ in prompts], prompts, seed)
     with monkeypatch.context() as patch:
-        patch.setattr(native_decoder, "ENOUGH", 0)
+        patch.setattr(native_decoder, "PARALLEL_MIN_MACS", 0)
         patch.setattr(torch, "get_num_threads", lambda: 3)
         beside = logits_of_contexts([KVContext(model, backend=backend)], prompts, seed)
     for mine, others in zip(alone, beside, strict=True):

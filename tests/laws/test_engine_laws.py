@@ -201,7 +201,7 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
     together = logits_of(everything)
     for row in (0, 7, 16, 18):
         assert torch.equal(logits_of(everything[row : row + 1])[0], together[row])
-    monkeypatch.setattr(native_decoder, "ENOUGH", 0)
+    monkeypatch.setattr(native_decoder, "PARALLEL_MIN_MACS", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     for small in (0, native_decoder.SMALL):  # threads share each step; each has rows of its own
         monkeypatch.setattr(native_decoder, "SMALL", small)
@@ -213,7 +213,7 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
 def test_many_tokens_at_once_are_what_single_ones_are(choice: Choice, monkeypatch: pytest.MonkeyPatch) -> None:
     twin = compiled(make_model(**choice).float())
     texts = new_requests(0, random_ids(19, 3).tolist(), SamplingConfig(seed=1, temperature=1.5, repetition_penalty=1.3))
-    monkeypatch.setattr(native_decoder, "ENOUGH", 0)
+    monkeypatch.setattr(native_decoder, "PARALLEL_MIN_MACS", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
 
     def decoded(max_steps: int) -> tuple[list[list[int]], list[Tensor]]:

@@ -104,7 +104,7 @@ def test_structures_of_another_version_are_refused(monkeypatch: pytest.MonkeyPat
     class Longer(structures.Call):
         _fields_ = [("one_more", ctypes.c_int64)]  # noqa: RUF012
 
-    for planted in (Longer, structures.Drawing):
+    for planted in (Longer, structures.SamplingParams):
         changed = tuple(planted if structure is structures.Call else structure for structure in structures.STRUCTURES)
         with monkeypatch.context() as patch:
             patch.setattr(structures, "STRUCTURES", changed)

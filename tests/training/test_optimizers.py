@@ -197,9 +197,9 @@ def test_any_optimizer_of_torch_moves_as_torchs_own(name: str) -> None:
             "there is no optimizer 'adamm'; did you mean 'adam'? `train.optimizer` takes adamw, muon or the name",
         ),
         ("???", "there is no optimizer '???'; `train.optimizer` takes"),
-        ("Optimizer", "torch.optim.Optimizer cannot move this model"),
-        ("lbfgs", "torch.optim.LBFGS cannot move this model"),
-        ("SparseAdam", "torch.optim.SparseAdam cannot move this model"),
+        ("Optimizer", "torch.optim.Optimizer cannot train this model"),
+        ("lbfgs", "torch.optim.LBFGS cannot train this model"),
+        ("SparseAdam", "torch.optim.SparseAdam cannot train this model"),
     ],
 )
 def test_an_optimizer_that_cannot_be_is_one_sentence(name: str, sentence: str) -> None:

@@ -282,7 +282,7 @@ def test_what_a_training_starts_from_is_decided_once(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("optimizer", "sentence"),
-    [("adamww", "there is no optimizer 'adamww'; did you mean 'adamw'"), ("lbfgs", "LBFGS cannot move this model")],
+    [("adamww", "there is no optimizer 'adamww'; did you mean 'adamw'"), ("lbfgs", "LBFGS cannot train this model")],
 )
 def test_an_optimizer_that_cannot_be_is_refused_before_the_data_is_read(optimizer: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):

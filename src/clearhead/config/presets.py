@@ -39,7 +39,7 @@ _MODERN: Settings = {  # Qwen3's: the fastest-learning layout that transformers,
     "positions": "rope",
     "tie_embeddings": False,
 }
-# The fewer steps, the shorter the memory of gradients (beta1) that is best; from 400 steps on it hardly matters.
+# Short runs want a lower beta1, so each short preset sets its own; from 400 steps on it hardly matters.
 _MUON: Settings = {
     "optimizer": "muon",
     "learning_rate": 0.01,

@@ -10,7 +10,7 @@
 
 constexpr number NONE = -std::numeric_limits<number>::infinity();  // the score of what may not be attended to
 
-// What a query (K,) finds at LANES keys (K,), the last of which may come more than once; their values are sent for.
+// Dot products of a query (K,) with LANES keys (K,); past the end, the last key is repeated. Prefetches the values.
 static inline Lanes products(const number* query, const number* keys, const number* values, int64_t left,
                              int64_t width) {
     Lanes sums[LANES];
@@ -70,29 +70,29 @@ static void softmax(number* scores, int64_t length) {
     for (int64_t t = 0; t < length; t += LANES) write(scores + t, read(scores + t) * part);
 }
 
-struct Seen {  // by one head of one token
+struct KeyRange {  // what one head of one token attends to
     const number *keys, *values;  // (T, K)
     int64_t length, capacity;     // T, and columns up to the keys of the next head
     const number* bias = nullptr;   // (T,), or none
     const uint8_t* mask = nullptr;  // (T,), or none
 };
 
-// What a query (K,) finds: (K,). `scores` has room for T of them in registers.
-static void attend(const Seen& seen, const number* query, int64_t K, number scale, number* scores, number* out) {
-    for (int64_t t = 0; t < seen.length; t += LANES)
-        write(scores + t, products(query, seen.keys + t * K, seen.values + t * K, seen.length - t, K) * scale);
-    if (seen.bias)
-        for (int64_t t = 0; t < seen.length; t++) scores[t] += seen.bias[t];
-    if (seen.mask)
-        for (int64_t t = 0; t < seen.length; t++) scores[t] = seen.mask[t] ? scores[t] : NONE;
-    softmax(scores, seen.length);
-    const number *values = seen.values, *next = seen.keys + seen.capacity * K;  // of the head that comes after this one
+// The attention of a query (K,): (K,). `scores` has room for T of them in registers.
+static void attend(const KeyRange& range, const number* query, int64_t K, number scale, number* scores, number* out) {
+    for (int64_t t = 0; t < range.length; t += LANES)
+        write(scores + t, products(query, range.keys + t * K, range.values + t * K, range.length - t, K) * scale);
+    if (range.bias)
+        for (int64_t t = 0; t < range.length; t++) scores[t] += range.bias[t];
+    if (range.mask)
+        for (int64_t t = 0; t < range.length; t++) scores[t] = range.mask[t] ? scores[t] : NONE;
+    softmax(scores, range.length);
+    const number *values = range.values, *next = range.keys + range.capacity * K;  // of the head that comes after this one
     int64_t i = 0;
-    for (; i + 4 * LANES <= K; i += 4 * LANES) mix<4>(scores, values + i, next + i, seen.length, K, out + i);
-    for (; i + 2 * LANES <= K; i += 2 * LANES) mix<2>(scores, values + i, next + i, seen.length, K, out + i);
-    for (; i + LANES <= K; i += LANES) mix<1>(scores, values + i, next + i, seen.length, K, out + i);
+    for (; i + 4 * LANES <= K; i += 4 * LANES) mix<4>(scores, values + i, next + i, range.length, K, out + i);
+    for (; i + 2 * LANES <= K; i += 2 * LANES) mix<2>(scores, values + i, next + i, range.length, K, out + i);
+    for (; i + LANES <= K; i += LANES) mix<1>(scores, values + i, next + i, range.length, K, out + i);
     for (; i < K; i++) {
         out[i] = 0;
-        for (int64_t t = 0; t < seen.length; t++) out[i] += scores[t] * values[t * K + i];
+        for (int64_t t = 0; t < range.length; t++) out[i] += scores[t] * values[t * K + i];
     }
 }

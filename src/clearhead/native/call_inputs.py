@@ -33,21 +33,21 @@ def set_positions(
     rotary, bias = kind.rotate(query, CPU), kind.bias(query, key, CPU)
     held = [kind.add(nothing, query)]  # (1 or B, P, D)
     if held[0] is not nothing:
-        call.added, call.added_row = held[0].data_ptr(), _row(held[0])
+        call.added, call.added_stride = held[0].data_ptr(), _row(held[0])
     if isinstance(key, Tensor) and mask is None:
         held.append(key.contiguous())  # (B, T)
         call.positions = held[-1].data_ptr()
     if isinstance(mask, Tensor):
         held.append(mask.reshape(-1, *mask.shape[-2:]).contiguous())  # (1 or B, P, T)
-        call.mask, call.mask_row = held[-1].data_ptr(), _row(held[-1])
+        call.mask, call.mask_stride = held[-1].data_ptr(), _row(held[-1])
     if bias is not None:
         held.append(bias.to(nothing.dtype).reshape(-1, *bias.shape[-3:]).contiguous())  # (1 or B, H, P, T)
-        call.bias, call.bias_row = held[-1].data_ptr(), _row(held[-1])
+        call.bias, call.bias_stride = held[-1].data_ptr(), _row(held[-1])
     if rotary is not None:
         assert isinstance(rotary, RotaryEmbedding), "native code rotates pairs"
         held += [angles.to(nothing.dtype).reshape(-1, *angles.shape[-2:]) for angles in (rotary.cos, rotary.sin)]
         call.cosines, call.sines = held[-2].data_ptr(), held[-1].data_ptr()  # (1 or B, P, R)
-        call.half, call.turn_row = rotary.cos.shape[-1] // 2, _row(held[-1])
+        call.rotary_half, call.rotary_stride = rotary.cos.shape[-1] // 2, _row(held[-1])
     return held
 
 

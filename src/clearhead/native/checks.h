@@ -13,18 +13,18 @@ constexpr int64_t MOST_THREADS = 4096;
 // Whether the numbers of a call fit together; they are so bounded that none of their sums overflows.
 static bool fits(const Decoder& decoder, const Call& call) {
     constexpr int64_t MOST = int64_t(1) << 40;
-    for (int64_t number : {call.texts, call.given - 1, call.steps - 1, call.wanted, call.threads - 1, call.history,
-                           call.line_row, call.length, call.capacity, call.memory_length, call.half, call.window})
+    for (int64_t number : {call.texts, call.n_tokens - 1, call.steps - 1, call.logits_to_keep, call.threads - 1, call.history,
+                           call.token_stride, call.length, call.capacity, call.memory_length, call.rotary_half, call.window})
         if (number < 0 || number > MOST) return false;
     const int64_t longest = std::max(decoder.embedding_ngrams.longest, decoder.logit_ngrams.longest);
-    return (call.given == 1 || call.steps == 1) && call.wanted <= call.given && call.threads <= MOST_THREADS &&
-           call.history >= longest - 1 && call.line_row >= call.history + call.places() + 1 &&
-           call.length + call.places() <= call.capacity && 2 * call.half <= decoder.stack.head_dim &&
-           (!call.drawings || call.wanted == 1) && (call.drawings || call.steps == 1) &&
-           (!decoder.stack.layers->cross_query.blocks || call.memories);
+    return (call.n_tokens == 1 || call.steps == 1) && call.logits_to_keep <= call.n_tokens && call.threads <= MOST_THREADS &&
+           call.history >= longest - 1 && call.token_stride >= call.history + call.places() + 1 &&
+           call.length + call.places() <= call.capacity && 2 * call.rotary_half <= decoder.stack.head_dim &&
+           (!call.samplings || call.logits_to_keep == 1) && (call.samplings || call.steps == 1) &&
+           (!decoder.stack.layers->cross_query.blocks || call.memories) && !(call.apart && call.memories);
 }
 
-// Where each text begins, which goes on by one from there: padding comes before it, or behind.
+// The first column of each text. Positions then rise by one; padding is allowed only before and after.
 static bool find_starts(const Call& call, std::vector<int64_t>& starts) {
     const int64_t T = call.length + call.places();
     starts.resize(call.texts);
@@ -43,11 +43,11 @@ static bool find_starts(const Call& call, std::vector<int64_t>& starts) {
 // Whether what is read is in the vocabulary, padding as well, and so is what tables see before it.
 static bool known(const Decoder& decoder, const Call& call) {
     const int64_t V = decoder.head.outputs;
-    for (int64_t i = 0; i < call.texts * call.given; i++)
+    for (int64_t i = 0; i < call.texts * call.n_tokens; i++)
         if (call.ids[i] < 0 || call.ids[i] >= V) return false;
     for (int64_t text = 0; text < call.texts; text++)
-        for (int64_t i = -call.history; i < call.given; i++) {
-            const int64_t token = call.line[text * call.line_row + i];
+        for (int64_t i = -call.history; i < call.n_tokens; i++) {
+            const int64_t token = call.tokens[text * call.token_stride + i];
             if (token < 0 || token > V) return false;
         }
     return true;
@@ -56,8 +56,8 @@ static bool known(const Decoder& decoder, const Call& call) {
 // What is wrong with a call; its `starts` are found on the way.
 static int64_t checked(const Decoder& decoder, Call& call, std::vector<int64_t>& starts) {
     if (!fits(decoder, call)) return SHAPE;
-    for (int64_t text = 0; call.drawings && text < call.texts; text++)
-        if (call.drawings[text].top_k < 1 || call.drawings[text].top_k > decoder.head.outputs) return SHAPE;
+    for (int64_t text = 0; call.samplings && text < call.texts; text++)
+        if (call.samplings[text].top_k < 1 || call.samplings[text].top_k > decoder.head.outputs) return SHAPE;
     call.starts = nullptr;
     if (call.positions) {
         if (!find_starts(call, starts)) return POSITION;

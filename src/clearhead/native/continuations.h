@@ -41,9 +41,9 @@ static number log_total(const number* logits, int64_t V, number* tops) {
     return most + std::log(total(sums)) + total(broken);
 }
 
-// Of one sentence. Only in chunks whose greatest is among the best so far is anything looked for.
+// One sentence at a time. Chunks whose maximum cannot reach the n best are skipped.
 static void continue_one(const BeamCall& call, int64_t sentence, std::vector<number>& tops) {
-    const int64_t V = call.vocab_size, n = call.wanted;
+    const int64_t V = call.vocab_size, n = call.n_best;
     number* scores = call.scores + sentence * n;
     int64_t* places = call.places + sentence * n;
     std::fill(scores, scores + n, NONE);
@@ -70,7 +70,7 @@ static void continue_one(const BeamCall& call, int64_t sentence, std::vector<num
 }
 
 extern "C" int64_t clearhead_continue(const BeamCall* call) {
-    if (call->sentences < 0 || call->hypotheses < 1 || call->vocab_size < 1 || call->wanted < 1) return SHAPE;
+    if (call->sentences < 0 || call->hypotheses < 1 || call->vocab_size < 1 || call->n_best < 1) return SHAPE;
     if (call->threads < 1 || call->threads > MOST_THREADS) return SHAPE;
 #pragma omp parallel num_threads(call->threads)
     {

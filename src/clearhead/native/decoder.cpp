@@ -2,7 +2,7 @@
 
 #include "checks.h"
 #include "continuations.h"
-#include "drawing.h"
+#include "sampling.h"
 #include "stack.h"
 
 constexpr int64_t PRIME = 2147483647;  // as in ngram_tables.py
@@ -21,7 +21,7 @@ static void add_ngrams(const Tables& tables, const int64_t* last, int64_t D, num
     }
 }
 
-static int64_t* token_at(const Call& call, Place at) { return call.line + at.text * call.line_row + at.column; }
+static int64_t* token_at(const Call& call, Place at) { return call.tokens + at.text * call.token_stride + at.column; }
 
 static void embed(const Decoder& decoder, const Call& call, const Step& step, number* x) {
     const int64_t D = decoder.stack.d_model;
@@ -34,7 +34,7 @@ static void embed(const Decoder& decoder, const Call& call, const Step& step, nu
         for (int64_t i = 0; i < D; i++) own[i] = embedding[i] * number(decoder.embedding_scale);
         add_ngrams(decoder.embedding_ngrams, token, D, own);
         if (call.added) {
-            const number* added = call.added + at.text * call.added_row + at.column * D;
+            const number* added = call.added + at.text * call.added_stride + at.column * D;
             for (int64_t i = 0; i < D; i++) own[i] += added[i];
         }
         if (decoder.embedding_norm.weight) normalize_one(decoder.embedding_norm, own, own, D);
@@ -43,11 +43,11 @@ static void embed(const Decoder& decoder, const Call& call, const Step& step, nu
 
 // Logits from what the stack gave for the last tokens of each text.
 static void predict(const Decoder& decoder, const Call& call, const Step& step, Room& room) {
-    const int64_t D = decoder.stack.d_model, rows = call.texts * call.wanted;
+    const int64_t D = decoder.stack.d_model, rows = call.texts * call.logits_to_keep;
     number *x = room.x.data(), *read = room.normed.data();
 #pragma omp for schedule(static)
     for (int64_t i = 0; i < rows; i++) {
-        const int64_t row = i / call.wanted * step.count + step.count - call.wanted + i % call.wanted;
+        const int64_t row = i / call.logits_to_keep * step.count + step.count - call.logits_to_keep + i % call.logits_to_keep;
         number* own = read + i * D;
         std::copy(x + row * D, x + (row + 1) * D, own);
         add_ngrams(decoder.logit_ngrams, token_at(call, step.of(row)), D, own);
@@ -70,7 +70,7 @@ static void draw_tokens(const Decoder& decoder, const Call& call, const Step& st
         uint8_t* present = call.present ? call.present + text * V : nullptr;
         logits.assign(call.logits + text * V, call.logits + (text + 1) * V);
         const number uniform = call.uniforms[text * call.steps + step.first];
-        const int64_t token = next_token(call.drawings[text], logits.data(), V, present, uniform, odds);
+        const int64_t token = next_token(call.samplings[text], logits.data(), V, present, uniform, odds);
         token_at(call, {text, step.first + 1})[0] = token + 1;
         if (present) present[token] = 1;
     }
@@ -85,7 +85,7 @@ static void write_texts(const Decoder& decoder, const Call& call, Room& room) {
         embed(decoder, call, step, room.x.data());
         run_stack(decoder.stack, call, step, room, scores.data());
         predict(decoder, call, step, room);
-        if (call.drawings) draw_tokens(decoder, call, step, logits, odds);
+        if (call.samplings) draw_tokens(decoder, call, step, logits, odds);
     }
 }
 
@@ -95,27 +95,28 @@ struct Part : Call {
     Part(const Decoder& decoder, const Call& call, int64_t first, int64_t count) : Call(call) {
         const StackWeights& stack = decoder.stack;
         texts = count;
-        line += first * line_row;
-        logits += first * wanted * decoder.head.outputs;
-        if (drawings) drawings += first, uniforms += first * steps;
+        tokens += first * token_stride;
+        logits += first * logits_to_keep * decoder.head.outputs;
+        if (samplings) samplings += first, uniforms += first * steps;
         if (present) present += first * decoder.head.outputs;
         for (int64_t i = 0; i < 2 * stack.n_layers; i++)
             moved.push_back(call.caches[i] + first * stack.n_kv_heads * capacity * stack.head_dim);
         caches = moved.data();
-        if (added) added += first * added_row;
+        if (added) added += first * added_stride;
         if (starts) starts += first;
-        if (bias) bias += first * bias_row;
-        if (cosines) cosines += first * turn_row, sines += first * turn_row;
+        if (bias) bias += first * bias_stride;
+        if (mask) mask += first * mask_stride;
+        if (cosines) cosines += first * rotary_stride, sines += first * rotary_stride;
     }
 };
 
 // FINE, or what is wrong with the call; then nothing has been read of it or written.
-extern "C" int64_t clearhead_write(const Decoder* decoder, const Call* told) {
-    Call call = *told;
+extern "C" int64_t clearhead_write(const Decoder* decoder, const Call* input) {
+    Call call = *input;
     std::vector<int64_t> starts;
     if (const int64_t refusal = checked(*decoder, call, starts)) return refusal;
     if (!call.apart) {
-        Room room(decoder->stack, call.texts * call.given);
+        Room room(decoder->stack, call.texts * call.n_tokens);
 #pragma omp parallel num_threads(call.threads)
         write_texts(*decoder, call, room);
         return FINE;
@@ -124,8 +125,8 @@ extern "C" int64_t clearhead_write(const Decoder* decoder, const Call* told) {
 #pragma omp parallel for schedule(dynamic) num_threads(call.threads)
     for (int64_t first = 0; first < call.texts; first += group) {
         const Part part(*decoder, call, first, std::min(group, call.texts - first));
-        Room room(decoder->stack, part.texts * part.given);
-#pragma omp parallel num_threads(1)  // what is shared out below is shared out among one
+        Room room(decoder->stack, part.texts * part.n_tokens);
+#pragma omp parallel num_threads(1)  // a team of one, so the loops inside run serially
         write_texts(*decoder, part, room);
     }
     return FINE;
@@ -135,4 +136,4 @@ extern "C" int64_t clearhead_write(const Decoder* decoder, const Call* told) {
 extern "C" const int64_t clearhead_layout[] = {
     LAYOUT,        9,
     sizeof(Matrix), sizeof(Norm),    sizeof(Layer), sizeof(StackWeights),        sizeof(Tables),
-    sizeof(Decoder), sizeof(Drawing), sizeof(Call),  sizeof(BeamCall)};
+    sizeof(Decoder), sizeof(SamplingParams), sizeof(Call),  sizeof(BeamCall)};

@@ -13,10 +13,10 @@ from clearhead.models import DecoderLM
 from clearhead.native.boundary import raise_refusal, require, require_cache, require_ids
 from clearhead.native.call_inputs import CPU, set_cache, set_positions
 from clearhead.native.packing import macs_per_token, pack_decoder
-from clearhead.native.structures import Call, Drawing, Packer
+from clearhead.native.structures import Call, Packer, SamplingParams
 from clearhead.parts import DecoderCache, last_tokens
 
-ENOUGH = 4_000_000  # multiplications per call from which on threads share them
+PARALLEL_MIN_MACS = 4_000_000  # multiplications per call from which on threads share them
 SMALL = 2_000_000  # multiplications per token up to which each thread has its own rows: weights stay in its cache
 AT_ONCE, AHEAD = 16, 40_000_000  # limits per call, in tokens and in multiplications per row: some milliseconds
 
@@ -80,10 +80,12 @@ class NativeDecoder:
         require_cache(cache, self._decoder, self._packer.dtype, B, places)
         ids = ids.contiguous()
         logits = torch.empty(B, logits_to_keep, config.vocab_size, dtype=self._packer.dtype, device=CPU)
-        line = _line(ids, cache, positions, steps)  # (B, history + places + 1)
-        history = line.shape[1] - places - 1
-        call = Call(texts=B, given=G, steps=steps, wanted=logits_to_keep, line=line[:, history:].data_ptr())
-        call.line_row, call.history, call.logits = line.shape[1], history, logits.data_ptr()
+        tokens = _tokens(ids, cache, positions, steps)  # (B, history + places + 1)
+        history = tokens.shape[1] - places - 1
+        call = Call(
+            texts=B, n_tokens=G, steps=steps, logits_to_keep=logits_to_keep, tokens=tokens[:, history:].data_ptr()
+        )
+        call.token_stride, call.history, call.logits = tokens.shape[1], history, logits.data_ptr()
         call.ids, call.window = ids.data_ptr(), config.sliding_window or 0
         set_cache(call, cache)
         call.apart, call.threads = self._shared_out(B, G, places, cache.length)
@@ -101,21 +103,21 @@ class NativeDecoder:
         if positions is not None and history:
             last_tokens(ids, history + 1, positions, None, cache)  # which skips padding
         elif history:
-            cache.tokens = line[:, places:-1]
-        return line[:, history + G :] - 1, logits
+            cache.tokens = tokens[:, places:-1]
+        return tokens[:, history + G :] - 1, logits
 
     def _shared_out(self, texts: int, tokens: int, places: int, length: int) -> tuple[bool, int]:
         """Whether each thread computes texts of its own, and the number of threads."""
         apart, threads = texts > 1 and self._macs <= SMALL, torch.get_num_threads()
         stack = self._decoder.stack
         token = self._macs + 2 * stack.n_layers * stack.d_model * length  # with attention's
-        if token * texts * (places if apart else tokens) < ENOUGH:
+        if token * texts * (places if apart else tokens) < PARALLEL_MIN_MACS:
             return apart, 1
         return apart, min(threads, texts) if apart else threads
 
 
-def _line(ids: Tensor, cache: DecoderCache, positions: Tensor | None, drawn: int) -> Tensor:
-    """Earlier tokens for the n-gram tables, the given ones, and room for new ones: (B, N), as in `last_tokens`."""
+def _tokens(ids: Tensor, cache: DecoderCache, positions: Tensor | None, drawn: int) -> Tensor:
+    """Earlier tokens for the n-gram tables, those to read, and room for new ones: (B, N), as in `last_tokens`."""
     tokens = ids + 1 if positions is None else (ids + 1).where(positions >= 0, 0)
     before = [] if cache.tokens is None else [cache.tokens]
     return torch.cat((*before, tokens, ids.new_zeros(len(ids), drawn)), dim=1)
@@ -125,20 +127,22 @@ def _set_sampling(call: Call, sampling: SamplingInputs | None, logits: Tensor) -
     """Set the sampling in `call`; return tensors to keep alive."""
     if sampling is None:
         return []
-    drawings = (Drawing * len(sampling.configs))(*(_drawing(config, logits.shape[2]) for config in sampling.configs))
+    samplings = (SamplingParams * len(sampling.configs))(
+        *(_sampling_params(config, logits.shape[2]) for config in sampling.configs)
+    )
     uniforms = sampling.uniforms.to(logits.dtype).contiguous()  # (B, steps)
     require("uniforms", uniforms, (call.texts, call.steps), logits.dtype)
-    call.drawings, call.uniforms = ctypes.addressof(drawings), uniforms.data_ptr()
+    call.samplings, call.uniforms = ctypes.addressof(samplings), uniforms.data_ptr()
     if sampling.present is None:
-        return [drawings, uniforms]
+        return [samplings, uniforms]
     present = sampling.present.contiguous()
     require("present", present, (call.texts, logits.shape[2]), torch.uint8)
     call.present = present.data_ptr()
-    return [drawings, uniforms, present]
+    return [samplings, uniforms, present]
 
 
-def _drawing(config: SamplingConfig, vocab_size: int) -> Drawing:
-    return Drawing(
+def _sampling_params(config: SamplingConfig, vocab_size: int) -> SamplingParams:
+    return SamplingParams(
         greedy=config.greedy,
         top_k=min(config.top_k or vocab_size, vocab_size),
         penalty=config.repetition_penalty,

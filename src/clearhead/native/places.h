@@ -13,7 +13,7 @@ struct Place {
 struct Step {
     int64_t texts, count, first;  // how many of each text, and where the first of them is
 
-    Step(const Call& call, int64_t step) : texts(call.texts), count(call.given), first(step) {}
+    Step(const Call& call, int64_t step) : texts(call.texts), count(call.n_tokens), first(step) {}
     int64_t rows() const { return texts * count; }
     Place of(int64_t row) const { return {row / count, first + row % count}; }
 };

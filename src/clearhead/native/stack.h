@@ -32,9 +32,9 @@ static void normalize(const Norm& norm, const number* x, number* y, int64_t rows
 static void place_one(const StackWeights& stack, const Call& call, const Norm& norm, Place at, number* x) {
     if (norm.weight) normalize_one(norm, x, x, stack.head_dim);
     if (!call.cosines) return;
-    const int64_t angles = at.text * call.turn_row + at.column * 2 * call.half;
+    const int64_t angles = at.text * call.rotary_stride + at.column * 2 * call.rotary_half;
     const number *c = call.cosines + angles, *s = call.sines + angles;
-    for (int64_t i = 0, j = call.half; i < call.half; i++, j++) {
+    for (int64_t i = 0, j = call.rotary_half; i < call.rotary_half; i++, j++) {
         const number first = x[i], second = x[j];
         x[i] = first * c[i] + second * s[i];
         x[j] = second * c[j] + first * s[j];
@@ -89,12 +89,12 @@ static void attention(const StackWeights& stack, const Layer& layer, const Call&
         const Place at = step.of(row);
         const int64_t P = call.places(), T = call.length + P, first = (at.text * H_kv + kv_head) * call.capacity * K;
         const int64_t end = call.length + at.column + 1, start = first_column(call, at.text, end);
-        Seen seen{cache[0] + first + start * K, cache[1] + first + start * K, end - start, call.capacity};
-        if (call.bias) seen.bias = call.bias + at.text * call.bias_row + (head * P + at.column) * T + start;
-        if (call.mask) seen.mask = call.mask + at.text * call.mask_row + at.column * T + start;
+        KeyRange range{cache[0] + first + start * K, cache[1] + first + start * K, end - start, call.capacity};
+        if (call.bias) range.bias = call.bias + at.text * call.bias_stride + (head * P + at.column) * T + start;
+        if (call.mask) range.mask = call.mask + at.text * call.mask_stride + at.column * T + start;
         number* query = &room.heads[row * width + head * K];
         place_one(stack, call, layer.query_norm, at, query);
-        attend(seen, query, K, number(stack.scale), scores, &room.mixed[(row * H + head) * K]);
+        attend(range, query, K, number(stack.scale), scores, &room.mixed[(row * H + head) * K]);
     });
     linear(layer.output, room.mixed.data(), rows, room.x.data(), room.digits, ADD);
 }

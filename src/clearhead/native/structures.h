@@ -52,18 +52,19 @@ struct Decoder {
     double head_scale;
     Matrix head;
 };
-struct Drawing {  // how a text's tokens are drawn from logits
+struct SamplingParams {  // how a text's tokens are sampled from logits
     int64_t greedy, top_k;  // as many as there are tokens, where all are kept
     double penalty, temperature, top_p, min_p;
 };
 struct Call {
-    int64_t texts, given, steps, wanted;  // a step reads so many tokens of each text: one, where there are several steps
-    int64_t threads, apart;               // apart: each thread computes texts of its own
-    int64_t* line;                        // (B, P + 1), ids + 1: what is read and drawn; what tables see stands before
-    int64_t line_row, history;            // from one text to the next; tokens that stand before each line
-    const int64_t* ids;                   // (B, given), what is read, as it was handed in
-    number* logits;                       // (B, wanted, V), after the last tokens that were read
-    const Drawing* drawings;              // (B,), or none: then no token is drawn, and there is one step
+    int64_t texts, n_tokens, steps;  // a step reads so many tokens of each text: one, where there are several steps
+    int64_t logits_to_keep;          // after the last tokens that were read
+    int64_t threads, apart;          // apart: each thread computes texts of its own
+    int64_t* tokens;                      // (B, P + 1), ids + 1: those read, then those sampled; n-gram history is before
+    int64_t token_stride, history;        // from one text to the next; how many tokens of history there are
+    const int64_t* ids;                   // (B, n_tokens), what is read, as the caller has it
+    number* logits;                       // (B, logits_to_keep, V)
+    const SamplingParams* samplings;      // (B,), or none: then no token is sampled, and there is one step
     const number* uniforms;               // (B, S)
     uint8_t* present;                     // (B, V), or none: whether a token is in the text
     number* const* caches;                // keys and values of each layer in turn: (B, H_kv, capacity, K)
@@ -72,22 +73,22 @@ struct Call {
     int64_t memory_length;                // T_src
     const uint8_t* memory_mask;           // (B, T_src), or none
     const number* added;                  // (B or 1, P, D), or none: what is added to embeddings
-    int64_t added_row;                    // from one text to the next
+    int64_t added_stride;                  // from one text to the next
     const int64_t* positions;  // (B, length + P), or none: where columns stand, -1 for padding on either side
     const int64_t* starts;     // (B,), or none: the column where each text begins; of the positions, see checks.h
     int64_t window;            // columns that a token sees, the last one its own; 0: all
     const uint8_t* mask;       // (B or 1, P, length + P), or none: what it sees of these
-    int64_t mask_row;
+    int64_t mask_stride;
     const number* bias;  // (B or 1, H, P, length + P), or none
-    int64_t bias_row;
+    int64_t bias_stride;
     const number* cosines;  // (B or 1, P, R), or none
     const number* sines;
-    int64_t half, turn_row;  // R / 2, and from one text to the next
+    int64_t rotary_half, rotary_stride;  // R / 2, and from one text to the next
 
-    int64_t places() const { return given + steps - 1; }
+    int64_t places() const { return n_tokens + steps - 1; }
 };
 struct BeamCall {  // of the sentences of a beam search, see continuations.h
-    int64_t sentences, hypotheses, vocab_size, wanted, threads;  // S, b, V, n
+    int64_t sentences, hypotheses, vocab_size, n_best, threads;  // S, b, V, n
     int64_t padding;                                             // a token that is no word, or -1
     const number* logits;                                        // (S, b, V)
     const number* before;                                        // (S, b), log-probabilities

@@ -81,8 +81,8 @@ class Decoder(ctypes.Structure):
     _fields_ = fields("Decoder")
 
 
-class Drawing(ctypes.Structure):
-    _fields_ = fields("Drawing")
+class SamplingParams(ctypes.Structure):
+    _fields_ = fields("SamplingParams")
 
 
 class Call(ctypes.Structure):
@@ -93,7 +93,7 @@ class BeamCall(ctypes.Structure):
     _fields_ = fields("BeamCall")
 
 
-STRUCTURES = (Matrix, Norm, Layer, StackWeights, Tables, Decoder, Drawing, Call, BeamCall)
+STRUCTURES = (Matrix, Norm, Layer, StackWeights, Tables, Decoder, SamplingParams, Call, BeamCall)
 
 
 def refuse_other_structures(library: ctypes.CDLL) -> None:

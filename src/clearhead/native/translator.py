@@ -16,7 +16,7 @@ from clearhead.native.boundary import (
     require_ids,
 )
 from clearhead.native.call_inputs import CPU, set_cache, set_positions
-from clearhead.native.decoder import ENOUGH
+from clearhead.native.decoder import PARALLEL_MIN_MACS
 from clearhead.native.packing import macs_per_token, pack_decoder
 from clearhead.native.structures import BeamCall, Call, Decoder, Packer
 from clearhead.parts import DecoderCache, attention_mask
@@ -44,8 +44,9 @@ class NativeTranslator:
         require("tree_mask", tree_mask.contiguous(), (S, b, cache.length + b), torch.bool)
         tokens = tokens.contiguous()
         logits = torch.empty(S, b, config.vocab_size, dtype=self._packer.dtype, device=CPU)
-        line = torch.cat((tokens + 1, tokens.new_zeros(S, 1)), dim=1)  # (S, b + 1)
-        call = Call(texts=S, given=b, steps=1, wanted=b, line=line.data_ptr(), line_row=b + 1, logits=logits.data_ptr())
+        shifted = torch.cat((tokens + 1, tokens.new_zeros(S, 1)), dim=1)  # (S, b + 1)
+        call = Call(texts=S, n_tokens=b, steps=1, logits_to_keep=b, logits=logits.data_ptr())
+        call.tokens, call.token_stride = shifted.data_ptr(), b + 1
         call.ids, call.threads = tokens.data_ptr(), self._threads(S * b)
         set_cache(call, cache)
         alone = b == 1  # all columns are its own then
@@ -71,7 +72,7 @@ class NativeTranslator:
         if n < 1:
             raise UsageError(f"the {n} likeliest continuations cannot be found; ask for one at least")
         pad = self.model.config.pad_id
-        call = BeamCall(sentences=S, hypotheses=b, vocab_size=V, wanted=n, threads=self._threads(S * b))
+        call = BeamCall(sentences=S, hypotheses=b, vocab_size=V, n_best=n, threads=self._threads(S * b))
         call.padding = -1 if pad is None else pad
         logits, before = logits.contiguous(), before.to(logits.dtype).contiguous()
         totals, scores = torch.empty_like(before), logits.new_empty(S, n)
@@ -84,7 +85,7 @@ class NativeTranslator:
         return scores, places // V, places % V
 
     def _threads(self, rows: int) -> int:
-        return torch.get_num_threads() if rows * self._macs >= ENOUGH else 1
+        return torch.get_num_threads() if rows * self._macs >= PARALLEL_MIN_MACS else 1
 
 
 def _set_memory(call: Call, memory: Memory, cache: DecoderCache, decoder: Decoder) -> list[Tensor]:

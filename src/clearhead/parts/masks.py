@@ -1,6 +1,7 @@
 """Which query may attend to which key. Masks are made here, from positions.
 
-Fused, eager and native attention apply them; the native decoder, which gets no mask, compares positions by itself.
+Fused and eager attention and the native translator take these masks. The native decoder takes none: it compares
+positions itself.
 
 `True` means *may attend*, everywhere. A mask compares the positions of queries with the positions of keys, so a
 cache, a sliding window, chunked prefill, padding and packed documents are one piece of code.
@@ -98,7 +99,7 @@ def positions_of(ids: Tensor, pad_id: int | None, *, causal: bool = False, start
     """Positions of rows (B, T) padded with `pad_id` on either side; a range where no row needs its own.
 
     Args:
-        causal: the mask is causal, so padding on the right is hidden already and needs no positions.
+        causal: the mask is causal, so padding on the right needs no positions: no real token attends to what follows.
         start_id: the start token. If it equals pad_id (T5), the last one before the text counts as a token.
     """
     if pad_id is None:

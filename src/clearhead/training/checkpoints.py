@@ -30,8 +30,8 @@ def save(
 ) -> Path:
     """Write the checkpoint of `state.step` into `folder`, then remove all but the last `keep` and the best one.
 
-    Checkpoints whose step `every` does not divide (a best one, an interruption's) are not counted in `keep` and stay
-    only while they are the newest or the best, so that interruptions do not change what is kept.
+    `keep` counts only checkpoints at multiples of `every`. Others, such as one saved at an interruption, stay only
+    while they are the newest or the best, so interruptions do not change what is kept.
 
     A crash at any moment leaves the earlier checkpoints whole; they are removed only once the new one is.
 

@@ -46,7 +46,9 @@ class CombinedOptimizer:
         self.members = members
         self.kind = "+".join(member.kind for member in members)
         self.parameters = {name: p for member in members for name, p in member.parameters.items()}
-        assert len(self.parameters) == sum(len(member.parameters) for member in members), "moved twice"
+        assert len(self.parameters) == sum(len(member.parameters) for member in members), (
+            "two optimizers of one parameter"
+        )
 
     @property
     def state(self) -> Mapping[str, Tensor]:

@@ -54,7 +54,7 @@ class TorchOptimizer:
             self._optimizer = kind([group for group in groups if group["params"]], **self._options)
             self._first_state(torch.zeros(2, 2))  # some need more than a gradient, or another kind of it
         except (TypeError, ValueError, RuntimeError) as error:
-            raise UsageError(f"torch.optim.{self.kind} cannot move this model: {error}; choose another") from None
+            raise UsageError(f"torch.optim.{self.kind} cannot train this model: {error}; choose another") from None
 
     @property
     def state(self) -> Mapping[str, Tensor]:

@@ -15,7 +15,7 @@ from clearhead.workflows.runs.find import find_run, open_folder
 from clearhead.workflows.runs.folder import IMPORTED, RunFolder
 
 # Fine-tuning takes small steps: 2e-5 to 5e-5 where training took 1e-4 (Devlin et al. 2019, appendix A.3); nanoGPT goes
-# from 6e-4 to 3e-5. What a run was trained with is known, so its optimizer stays and its rate is divided.
+# from 6e-4 to 3e-5. A run names its own optimizer and rate: we keep the one, with fresh state, and divide the other.
 SHARE_OF_RATE = 0.1
 # Of the run that the model comes from, what does not carry over: it suited that training's length, or that machine.
 OF_THAT_TRAINING = {"steps", "warmup_steps", "eval_every", "save_every", "device", "threads", "tensorboard"}

@@ -58,7 +58,9 @@ def train(
     observe: Observer | None = None,
     began: float | None = None,
 ) -> Run:
-    """Train a model on a text or on sentence pairs; what is left open is chosen from their size, the time, the machine.
+    """Train a model on a text or on sentence pairs.
+
+    Clearhead picks the options you leave out from the size of the data, the time and the machine.
 
     Args:
         source: a file, a folder, a .jsonl, '-' for standard input, or the name of a corpus; pairs are two columns of

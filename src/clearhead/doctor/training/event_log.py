@@ -11,7 +11,7 @@ from clearhead.doctor.problems import attempt
 from clearhead.doctor.training.events import Event, OptimizerStep
 from clearhead.doctor.training.gradient_log import GradientLog
 
-ENOUGH = 8  # steps, after which nothing more is written down
+MAX_STEPS = 8  # steps, after which nothing more is written down
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -38,7 +38,7 @@ class EventLog:
     @property
     def is_full(self) -> bool:
         """Whether enough was written down."""
-        return len(self.steps) >= ENOUGH
+        return len(self.steps) >= MAX_STEPS
 
     def write(self, event: Event) -> None:
         """Append an event, unless enough was written down."""

@@ -43,7 +43,7 @@ class Task(ABC):
 
     Attributes:
         tokenizer: of what the model writes; its special tokens hold for all.
-        fingerprint: equal where content, cut and tokenizers are.
+        fingerprint: identifies the content, the cut between training and held-out data, and the tokenizers.
         floor: the lowest loss that is possible, in nats per token, where it is known.
         bytes_per_token: of the held-out text, in UTF-8, where the loss is that of the whole text.
         next_verbs: what a person may do with a finished run: verbs, and what follows the run.

@@ -53,7 +53,7 @@ static int64_t draw(const number* logits, int64_t V, number uniform, number* odd
 }
 
 // `logits` (V,) are overwritten. Of a model that is broken, and gives no numbers, it is any token.
-static int64_t next_token(const Drawing& how, number* logits, int64_t V, const uint8_t* present, number uniform,
+static int64_t next_token(const SamplingParams& how, number* logits, int64_t V, const uint8_t* present, number uniform,
                           std::vector<number>& odds) {
     if (std::any_of(logits, logits + V, [](number logit) { return std::isnan(logit); })) return 0;
     const number penalty = number(how.penalty);
