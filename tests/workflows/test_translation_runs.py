@@ -55,6 +55,13 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(source, out=folder / "run", options=LEARNT)
 
 
+def test_a_run_translates_a_sentence_or_several(learnt: Run) -> None:
+    sentences = ["small dog sees old cat.", "big bird finds tree."]
+    several = learnt.translate(sentences)
+    assert several == [translations[0].text for translations in translate(learnt, sentences)]
+    assert [learnt.translate(sentence) for sentence in sentences] == several
+
+
 def test_pairs_make_a_translator(learnt: Run) -> None:
     assert learnt.config.objective == "seq2seq"
     assert isinstance(learnt.model(), EncoderDecoder)
@@ -112,6 +119,8 @@ def test_alignment_follows_the_moved_adjective(learnt: Run) -> None:
 
 
 def test_n_best_are_distinct_and_in_order(learnt: Run) -> None:
+    with pytest.raises(UsageError, match="gives the best translation"):
+        learnt.translate("big bird finds tree.", n_best=4)
     (best,) = translate(learnt, ["big bird finds tree."], {"n_best": 4})
     assert len({translated.text for translated in best}) == 4
     assert [t.score for t in best] == sorted((t.score for t in best), reverse=True)

@@ -1,8 +1,9 @@
 """A run as people use it: its folder, and the verbs that work on it."""
 
 from pathlib import Path
+from typing import overload
 
-from clearhead.errors import ClearheadError
+from clearhead.errors import ClearheadError, UsageError
 from clearhead.inspection import LossPlot
 from clearhead.workflows import exporting, generating
 from clearhead.workflows.evaluating import Score, TranslationScore, evaluate
@@ -23,9 +24,20 @@ class Run(RunFolder):
         """How well it does on a text or on sentence pairs, or on what it held out."""
         return evaluate(self, source, target)
 
-    def translate(self, sentence: str, **options: object) -> str:
-        """The best translation of a sentence; options as in `TranslationConfig`."""
-        return translate(self, [sentence], options)[0][0].text
+    @overload
+    def translate(self, sentences: str, **options: object) -> str: ...
+    @overload
+    def translate(self, sentences: list[str] | tuple[str, ...], **options: object) -> list[str]: ...
+    def translate(self, sentences: str | list[str] | tuple[str, ...], **options: object) -> str | list[str]:
+        """The best translation of a sentence, or of each of several; options as in `TranslationConfig`.
+
+        Raises:
+            UsageError: several translations per sentence are asked for, which `clearhead.translate` returns.
+        """
+        if options.get("n_best", 1) != 1:
+            raise UsageError("`run.translate` gives the best translation; for several, take `clearhead.translate`")
+        best = [translations[0].text for translations in translate(self, sentences, options)]
+        return best[0] if isinstance(sentences, str) else best
 
     def fill(self, text: str) -> str:
         """The text with its [MASK]s filled in."""
