@@ -107,7 +107,8 @@ def test_where_sizes_differ_a_second_graph_is_for_all_of_them(graphs: Graphs) ->
 @pytest.mark.parametrize("name", PRESETS)
 def test_so_it_is_with_every_preset_and_its_gradient(name: str, graphs: Graphs) -> None:
     model = PRESETS[name].model
-    config = tiny(name, {"n_layers": min(2, model.get("n_layers", 1))}, compile="on", precision="bfloat16")
+    train_options = {"schedule": "linear", "compile": "on", "precision": "bfloat16"}  # the rate changes in each preset
+    config = tiny(name, {"n_layers": min(2, model.get("n_layers", 1))}, **train_options)
     sizes = 1 if config.objective == "causal" else 3
     train(config, sizes)
     assert len(graphs) == min(2, sizes)
