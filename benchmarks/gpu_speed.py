@@ -179,12 +179,12 @@ def apart(folder: Path) -> dict[str, str]:
 
 def watched(command: Sequence[str], folder: Path, goal: float) -> tuple[float, float]:
     """nanoGPT's seconds until it tells a loss that is low enough, or else its lowest one, and those of a step."""
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     lowest, reached, iterations = float("inf"), float("inf"), list[tuple[int, float]]()
     with subprocess.Popen(command, cwd=folder, env=apart(folder), stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            now = time.perf_counter() - began
+            now = time.perf_counter() - start_time
             if match := re.match(r"step \d+: .* val loss ([\d.]+)", line):
                 if lowest > goal and float(match[1]) < lowest:
                     lowest, reached = float(match[1]), now
@@ -203,11 +203,11 @@ def product_rate(side: int, device: str) -> float:
     matrix = torch.ones(side, side, dtype=torch.bfloat16, device=device)
 
     def seconds() -> float:
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         for _ in range(PRODUCTS):
             product = matrix @ matrix
         product[0, 0].item()  # a GPU is waited for
-        return time.perf_counter() - began
+        return time.perf_counter() - start_time
 
     seconds()  # warm up
     return PRODUCTS * 2 * side**3 / statistics.median(seconds() for _ in range(5))

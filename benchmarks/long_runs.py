@@ -76,9 +76,9 @@ def measure(run: Run, task: CausalTask, count: int) -> dict[str, float]:
 def _seconds(work: Callable[[], object]) -> float:
     times = []
     for _ in range(ROUNDS):
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         work()
-        times.append(time.perf_counter() - began)
+        times.append(time.perf_counter() - start_time)
     return statistics.median(times)
 
 

@@ -52,10 +52,10 @@ def measure(length: int, window: int | None, engine: str, clock: str) -> dict[st
     list(stream_ids(model, [prompt[:64]], sampling))  # warm up
     kept = Engine(model, EngineConfig.read({"engine": engine}))
     kept.backend(NEW_TOKENS, print)
-    before, began = peak_memory(), now()
+    before, start_time = peak_memory(), now()
     stamps = [now() for _ in stream_ids(model, [prompt], sampling, engine=kept)]
     return {
-        "prompt": stamps[0] - began,
+        "prompt": stamps[0] - start_time,
         "token": (stamps[-1] - stamps[0]) / (len(stamps) - 1),
         "attention": attention(config, min(length, window or length), now),
         "memory": peak_memory() - before,
@@ -70,10 +70,10 @@ def attention(config: ModelConfig, columns: int, now: Callable[[], float]) -> fl
 
     taken = []
     for _ in range(REPEATS):
-        began = now()
+        start_time = now()
         for keys, values in zip(held[::2], held[1::2], strict=True):
             attend(query, keys, values)
-        taken.append(now() - began)
+        taken.append(now() - start_time)
     return statistics.median(taken)
 
 

@@ -128,13 +128,13 @@ def print_first_token(shape: str, method: str, folder: Path) -> None:
     """Of this process: the seconds from the built model to the first token, or why it has none, as JSON."""
     model = build(shape)
     with threads(THREADS[shape]):
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         try:
             prepare(method, model, NEW_TOKENS[shape], folder)(1)
         except Exception as error:
             print(json.dumps({"reason": (str(error).strip() or type(error).__name__).splitlines()[0]}))
         else:
-            print(json.dumps({"seconds": time.perf_counter() - began}))
+            print(json.dumps({"seconds": time.perf_counter() - start_time}))
 
 
 def first_token(shape: str, method: str, folder: Path) -> dict[str, Any]:

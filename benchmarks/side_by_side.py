@@ -54,8 +54,8 @@ def machine() -> str:
 def rate(work: Work, clock: str) -> float:
     """Tokens, or sentences, per second of one piece of work."""
     now = CLOCKS[clock]
-    began = now()
-    return work() / (now() - began)
+    start_time = now()
+    return work() / (now() - start_time)
 
 
 def measure(rows: Sequence[Row], rounds: int, clock: str) -> list[tuple[float, ...]]:

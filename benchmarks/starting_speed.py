@@ -52,7 +52,7 @@ def seconds_of(program: str, arguments: Sequence[str], until: str | None, folder
     def now() -> float:
         return time.perf_counter() if clock == "wall" else sum(os.times()[2:4])
 
-    began = now()
+    start_time = now()
     command = [sys.executable, "-c", program, *arguments]
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
@@ -60,7 +60,7 @@ def seconds_of(program: str, arguments: Sequence[str], until: str | None, folder
             assert any(line.startswith(until) for line in process.stdout), "the process ended before"
             process.kill()
         process.wait()
-    return now() - began
+    return now() - start_time
 
 
 def starting(rounds: int, clock: str, folder: Path) -> list[str]:

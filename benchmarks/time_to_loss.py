@@ -96,9 +96,9 @@ def held_out_loss(logits: Logits, data: TextData, window: int, device: str = "cp
 
 def timed(command: Sequence[str], folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[float, str]:
     """Seconds of a process, and its standard output."""
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    return time.perf_counter() - began, done.stdout
+    return time.perf_counter() - start_time, done.stdout
 
 
 def ours(recipe: str, seed: int, data: TextData, window: int) -> Outcome:

@@ -102,7 +102,7 @@ def _child(folder: Path, run: Path, answer: Path) -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(PATIENCE)
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
-        before, began = _usage(), time.process_time()
+        before, start_time = _usage(), time.process_time()
         with tempfile.TemporaryFile() as printed:
             os.dup2(printed.fileno(), 2)
             how, sentence = _used(folder, run)
@@ -110,7 +110,7 @@ def _child(folder: Path, run: Path, answer: Path) -> None:
             stderr = printed.read().decode("utf-8", "replace")
         after = _usage()
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds = time.process_time() - began + children.ru_utime + children.ru_stime
+        seconds = time.process_time() - start_time + children.ru_utime + children.ru_stime
         outcome = Outcome(how, sentence, seconds, (after - before) / 1024, stderr)
         answer.write_text(json.dumps(outcome._asdict()), encoding="utf-8")
     finally:

@@ -96,7 +96,7 @@ def exceptions() -> list[Exempt]:
 
 def examine(architecture: str, backend: str, meant: str, level: Level, allow: dict[str, str]) -> Examined:
     """Build one and examine it, in this process."""
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     case = Examined(architecture, backend, meant, "not built")
     torch.manual_seed(0)
     try:
@@ -111,7 +111,7 @@ def examine(architecture: str, backend: str, meant: str, level: Level, allow: di
         case.outcome, case.report = "examined", report.as_json()
     except Exception as error:
         case.outcome, case.sentence = "not called", " ".join(str(error).split()).partition("; put this")[0]
-    case.seconds = time.perf_counter() - began
+    case.seconds = time.perf_counter() - start_time
     return case
 
 

@@ -115,7 +115,7 @@ def sweep(libraries: Sequence[Library], models: Sequence[Model], args: argparse.
 def examine(model: Model, path: Path, args: argparse.Namespace) -> Examined:
     """What `clearhead doctor PATH:build` says, with what is by design allowed."""
     request = Request(f"{path}:build", level=args.level, allow=model.design)
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     case = Examined(model, "examined")
     search = [str(args.libraries.resolve())]
     try:
@@ -125,7 +125,7 @@ def examine(model: Model, path: Path, args: argparse.Namespace) -> Examined:
             str(error).replace(f"{path}:build", "it").replace(str(path), "its file").replace(f"{search[0]}/", "")
         )
         case.outcome = "refused" if REFUSED in case.sentence else "not examined"
-    case.seconds = time.perf_counter() - began
+    case.seconds = time.perf_counter() - start_time
     return case
 
 

@@ -69,14 +69,14 @@ def judge_tool(tool: Tool, hosts: Sequence[str], folder: Path) -> Score:
 
 def complaints_of(tool: Tool, host: str, path: Path, score: Score) -> list[Complaint]:
     kind = "cached" if host == "cached" else kind_of(host)
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")
         try:
             complaints = tool.examine(lambda: built(path), BATCHES[host](), kind)
         except Exception as error:
             complaints = [Complaint(f"the model cannot be used ({type(error).__name__})", "crash")]
-    score.seconds.append(time.perf_counter() - began)
+    score.seconds.append(time.perf_counter() - start_time)
     return complaints
 
 

@@ -57,13 +57,13 @@ def examine(path: Path, level: str) -> Examined:
 
 def ask(argv: Sequence[str]) -> Examined:
     """What `clearhead WORDS --json` says."""
-    out, began = io.StringIO(), time.perf_counter()
+    out, start_time = io.StringIO(), time.perf_counter()
     with redirect_stdout(out), redirect_stderr(io.StringIO()):
         try:
             code = clearhead([*argv, "--json"])
         except SystemExit as stop:
             code = int(stop.code or 0)
-    milliseconds = 1000 * (time.perf_counter() - began)
+    milliseconds = 1000 * (time.perf_counter() - start_time)
     document = json.loads(out.getvalue() or "{}")
     if "verdict" not in document:
         return Examined(UNREADABLE, code, document.get("error", "no report"), milliseconds)

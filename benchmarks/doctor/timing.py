@@ -40,10 +40,10 @@ class Case:
         """Run the command once more."""
         command = [sys.executable, "-m", "clearhead", "doctor", *self.argv, "--level", self.level, "--json"]
         with tempfile.TemporaryFile() as out:
-            began = time.perf_counter()
+            start_time = time.perf_counter()
             process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
             _, status, used = os.wait4(process.pid, 0)
-            self.seconds.append(time.perf_counter() - began)
+            self.seconds.append(time.perf_counter() - start_time)
             process.returncode = os.waitstatus_to_exitcode(status)
             assert process.returncode == 0, f"{self.name}, {self.level}: exit {process.returncode}"
         self.bytes.append(used.ru_maxrss * 1024)  # of the largest of all processes

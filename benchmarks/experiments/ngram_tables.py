@@ -42,7 +42,7 @@ def variants(longest: int) -> dict[str, Settings]:
 
 def losses(config: RunConfig, task: Task) -> tuple[dict[int, float], float]:
     """Step -> loss on held-out text, of one training; and its seconds."""
-    model, began = build_model(config.model, seed=config.seed), time.perf_counter()
+    model, start_time = build_model(config.model, seed=config.seed), time.perf_counter()
     by_step: dict[int, float] = {}
     events = fit(
         model, config.train, task.batches(config), seed=config.seed, evaluate=lambda: task.evaluate(model, config)
@@ -50,7 +50,7 @@ def losses(config: RunConfig, task: Task) -> tuple[dict[int, float], float]:
     for event in events:
         if isinstance(event, Evaluated):
             by_step[event.step] = event.loss
-    return by_step, time.perf_counter() - began
+    return by_step, time.perf_counter() - start_time
 
 
 def main() -> None:

@@ -77,7 +77,7 @@ class Trial:
             change(model)
         model.to(choose_device(self.config.train.device))
         config = self.config.model_copy(update={"seed": seed})
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         train: list[Point] = []
         validation: list[Point] = []
         failure = None
@@ -97,7 +97,7 @@ class Trial:
                     print(f"  step {event.step:,}: validation loss {event.loss:.3f}", file=sys.stderr)
         except ClearheadError as error:
             failure = str(error)
-        return Trained(model, Curve(tuple(train), tuple(validation)), time.perf_counter() - began, failure)
+        return Trained(model, Curve(tuple(train), tuple(validation)), time.perf_counter() - start_time, failure)
 
     def bleu(self, model: EncoderDecoder, *, beam: int, sentences: int) -> float:
         """SacreBLEU of the translations of so many held-out sentences, evenly taken."""

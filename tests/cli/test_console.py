@@ -76,7 +76,7 @@ def test_an_event_is_shown_for_what_it_is_whatever_its_class_is_called(capsys: p
     assert {type(event) for event in events} - {Warned} == {*get_args(WorkflowEvent)} - {Notice}
     with Console() as console:
         for event in events:
-            console.observe(event)
+            console.on_event(event)
     shown = capsys.readouterr().out
     for part in (
         "take care",

@@ -94,17 +94,17 @@ def test_a_pipe_whose_end_another_thread_met_stops_the_training(monkeypatch: pyt
     with os.fdopen(writer, "w", encoding="utf-8") as pipe, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", pipe)
         console = Console()
-        console.observe(Started(Path("run"), 0, 10, None))
+        console.on_event(Started(Path("run"), 0, 10, None))
         bar = getattr(console.shown, "bar")  # noqa: B009
         os.close(reader)
         meeting = threading.Thread(target=bar.refresh)
         meeting.start()
         meeting.join(timeout=PATIENCE)
         with pytest.raises(OutputError) as refused:
-            console.observe(Stepped(1, 2.0, 1e-3, 1.0, 64, 0.1, skipped=False))
+            console.on_event(Stepped(1, 2.0, 1e-3, 1.0, 64, 0.1, skipped=False))
         assert refused.value.nobody_reads
         with pytest.raises(OutputError):
-            console.observe(Stepped(2, 2.0, 1e-3, 1.0, 64, 0.1, skipped=False))
+            console.on_event(Stepped(2, 2.0, 1e-3, 1.0, 64, 0.1, skipped=False))
         console.shown.end()
 
 

@@ -13,9 +13,9 @@ from clearhead.errors import InputError
 from clearhead.inspection.alignment import (
     alignment,
     attention_weights,
+    capture_attention,
     cross_attentions,
     token_texts,
-    watching,
     word_alignment,
     words_of_tokens,
 )
@@ -151,10 +151,10 @@ def test_the_first_row_belongs_to_the_token_that_the_config_begins_with() -> Non
 def test_hooks_are_removed_whatever_happens() -> None:
     model = make_model(attention_dropout=0.5).train()
     ids = torch.tensor([[4, 5, END]])
-    with pytest.raises(InputError, match="token id"), watching(cross_attentions(model)) as captured:
+    with pytest.raises(InputError, match="token id"), capture_attention(cross_attentions(model)) as captured:
         model(ids, ids + 99)
     assert not captured
-    with watching(cross_attentions(model)) as captured:
+    with capture_attention(cross_attentions(model)) as captured:
         model(ids, ids)
     assert len(captured) == 3
     model(ids, ids)
@@ -167,7 +167,7 @@ def test_hooks_are_removed_whatever_happens() -> None:
 
 def test_keys_in_a_cache_are_not_guessed() -> None:
     model, ids = make_model(), torch.tensor([[4, 5, END]])
-    with watching(cross_attentions(model)), pytest.raises(AssertionError, match="without one"):
+    with capture_attention(cross_attentions(model)), pytest.raises(AssertionError, match="without one"):
         model.decode(ids, model.encode(ids), cache=model.new_cache(1, 3))
 
 

@@ -118,7 +118,7 @@ def test_a_run_keeps_the_number_of_steps_that_it_took(monkeypatch: pytest.Monkey
     monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: 1e-5)
     write_text(200_000)
     events: list[WorkflowEvent] = []
-    run = train("my.txt", out="run", minutes=0.15, options={"model": tiny()["model"]}, observe=events.append)
+    run = train("my.txt", out="run", minutes=0.15, options={"model": tiny()["model"]}, on_event=events.append)
     totals = [event.steps for event in events if isinstance(event, Replanned)]
     steps = [event.step for event in events if isinstance(event, Stepped)]
     assert totals

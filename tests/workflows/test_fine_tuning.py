@@ -27,7 +27,7 @@ def tuned(start_from: str | Path | Run, out: str = "second", **changes: Any) -> 
     Path("other.txt").write_text(some_text(700, seed=5), encoding="utf-8")
     events: list[WorkflowEvent] = []
     options = merge(QUICK, changes)
-    return train("other.txt", start_from=start_from, out=out, options=options, observe=events.append), events
+    return train("other.txt", start_from=start_from, out=out, options=options, on_event=events.append), events
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -77,18 +77,18 @@ def test_a_sample_before_and_after(first: Run) -> None:
 
 
 def stop_after(step: int) -> Callable[[WorkflowEvent], None]:
-    def observe(event: WorkflowEvent) -> None:
+    def on_event(event: WorkflowEvent) -> None:
         if isinstance(event, Stepped | Sampled) and event.step >= step:
             raise KeyboardInterrupt
 
-    return observe
+    return on_event
 
 
 @pytest.mark.parametrize("step", [0, 1, 2])
 def test_an_interrupted_one_goes_on_from_the_trained_weights(step: int, first: Run) -> None:
     whole, _ = tuned(first, "whole")
     with pytest.raises((InterruptedRunError, KeyboardInterrupt)):
-        train("other.txt", start_from=first, out="cut", options=QUICK, observe=stop_after(step))
+        train("other.txt", start_from=first, out="cut", options=QUICK, on_event=stop_after(step))
     resume("cut")
     assert all(torch.equal(weights(Path("cut"))[name], tensor) for name, tensor in weights(whole.folder).items())
 

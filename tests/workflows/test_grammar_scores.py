@@ -31,7 +31,7 @@ def perfect(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train_on_stories(events: list[WorkflowEvent], steps: int = 2) -> Run:
-    return train("stories", out="run", options=tiny(steps=steps, eval_tokens=500), check=False, observe=events.append)
+    return train("stories", out="run", options=tiny(steps=steps, eval_tokens=500), check=False, on_event=events.append)
 
 
 @pytest.mark.usefixtures("perfect")
@@ -75,7 +75,7 @@ def test_translations_into_german_are_read(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(TranslationTask, "_translated", write)
     events: list[WorkflowEvent] = []
-    run = train("pairs", out="run", options=tiny_translator(), check=False, observe=events.append)
+    run = train("pairs", out="run", options=tiny_translator(), check=False, on_event=events.append)
     (read,) = [event for event in events if isinstance(event, Read)]
     assert read.score.sentences == 40
     assert read.score.shares() == {"accepted_sentences": 1.0, "agreement": 1.0}

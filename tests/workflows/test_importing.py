@@ -133,7 +133,7 @@ def test_what_is_odd_is_noticed_and_no_error(folder: Path) -> None:
     library.save(str(folder / "tokenizer.json"))
     notices: list[str] = []
     import_model(
-        folder, out="run", observe=lambda event: notices.append(event.text) if isinstance(event, Notice) else None
+        folder, out="run", on_event=lambda event: notices.append(event.text) if isinstance(event, Notice) else None
     )
     assert "every number is the same in stack.blocks.0.feedforward.part.up.weight" in notices[0]
     assert "no file of the folder names the token that ends a text" in notices[1]

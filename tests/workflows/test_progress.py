@@ -72,7 +72,7 @@ def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_observes_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = a_terminal(monkeypatch)
     events: list[WorkflowEvent] = []
-    train(observe=events.append)
+    train(on_event=events.append)
     assert screen.getvalue() == ""
     assert len([event for event in events if isinstance(event, Stepped)]) == STEPS
 
@@ -81,7 +81,7 @@ def test_elsewhere_it_is_silent_unless_asked(capsys: pytest.CaptureFixture[str])
     train()
     assert capsys.readouterr() == ("", "")
     events: list[WorkflowEvent] = []
-    ch.resume("run", options={"train": {"steps": STEPS + 1}}, progress=True, observe=events.append)
+    ch.resume("run", options={"train": {"steps": STEPS + 1}}, progress=True, on_event=events.append)
     out, err = capsys.readouterr()
     assert out == ""
     assert "\r" not in err
@@ -109,7 +109,7 @@ def test_what_is_printed_after_an_interruption_begins_a_line(monkeypatch: pytest
             raise KeyboardInterrupt
 
     with pytest.raises(InterruptedRunError):
-        train(progress=True, observe=stop)
+        train(progress=True, on_event=stop)
     print("Traceback", file=screen)
     assert lines_on(screen)[-2] == "Traceback"
 

@@ -31,35 +31,35 @@ def crash_at(number: int) -> Observer:
     """An observer that ends the process, as far as the library can tell, at the event of that number."""
     count = 0
 
-    def observe(event: WorkflowEvent) -> None:
+    def on_event(event: WorkflowEvent) -> None:
         nonlocal count
         count += 1
         if count == number:
             raise Crash
 
-    return observe
+    return on_event
 
 
 def sentences(run: str | Path | Run | None = "run", **options: Any) -> list[str]:
     events: list[WorkflowEvent] = []
-    resume(run, options=options, observe=events.append)
+    resume(run, options=options, on_event=events.append)
     return [event.text for event in events if isinstance(event, Notice)]
 
 
 @pytest.mark.parametrize("number", [5, 7, 8, 11, 13, 15, 17, 18, 19, 21])
 def test_a_crash_at_any_event_leaves_no_trace(number: int, reference: Outcome) -> None:
     with pytest.raises(Crash):
-        trained(observe=crash_at(number))
+        trained(on_event=crash_at(number))
     resume("run")
     assert_same(outcome("run"), reference)
 
 
 def test_crash_after_crash_leaves_no_trace(reference: Outcome) -> None:
     with pytest.raises(Crash):
-        trained(observe=crash_at(8))
+        trained(on_event=crash_at(8))
     for number in (2, 4, 5, 7):
         with pytest.raises(Crash):
-            resume("run", observe=crash_at(number))
+            resume("run", on_event=crash_at(number))
     resume("run")
     assert_same(outcome("run"), reference)
 
@@ -142,11 +142,11 @@ def test_a_full_disk_is_one_sentence_and_nothing_is_lost(
 
 
 def ask_to_stop(step: int, number: int) -> Observer:
-    def observe(event: WorkflowEvent) -> None:
+    def on_event(event: WorkflowEvent) -> None:
         if isinstance(event, Stepped) and event.step == step:
             signal.raise_signal(number)
 
-    return observe
+    return on_event
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -154,7 +154,7 @@ def ask_to_stop(step: int, number: int) -> Observer:
 def test_asked_to_stop_it_finishes_the_step_and_saves(step: int, number: int, reference: Outcome) -> None:
     before = signal.getsignal(number)
     with pytest.raises(InterruptedRunError, match=rf"after step {step} of {STEPS}, everything is saved"):
-        trained(observe=ask_to_stop(step, number))
+        trained(on_event=ask_to_stop(step, number))
     assert signal.getsignal(number) is before
     assert (Path("run/checkpoints") / f"step-{step:08d}").is_dir()
     assert Run(Path("run")).generate("the", max_new_tokens=2)  # there is a model already
@@ -163,7 +163,7 @@ def test_asked_to_stop_it_finishes_the_step_and_saves(step: int, number: int, re
 
 
 def test_asked_to_stop_at_the_last_step_it_ends_well(reference: Outcome) -> None:
-    trained(observe=ask_to_stop(STEPS, signal.SIGINT))
+    trained(on_event=ask_to_stop(STEPS, signal.SIGINT))
     assert_same(outcome("run"), reference)
 
 
@@ -173,7 +173,7 @@ def test_when_nobody_reads_any_more_it_stops_and_saves(reference: Outcome) -> No
             raise BrokenPipeError
 
     with pytest.raises(InterruptedRunError, match="after step 2"):
-        trained(observe=gone)
+        trained(on_event=gone)
     resume("run")
     assert_same(outcome("run"), reference)
 
@@ -341,7 +341,7 @@ def test_two_trainings_at_once_get_a_folder_each() -> None:
             second.append(Run(Path()))
             second[0] = train("my.txt", options=tiny(steps=1))
 
-    first = train("my.txt", options=tiny(steps=1), observe=start_another)
+    first = train("my.txt", options=tiny(steps=1), on_event=start_another)
     assert (first.name, second[0].name) == ("my-1", "my-2")
     assert first.generate("the", max_new_tokens=1)
     assert second[0].generate("the", max_new_tokens=1)

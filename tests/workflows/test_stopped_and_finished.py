@@ -35,7 +35,7 @@ def test_signals_while_it_saves_leave_a_run_that_says_what_it_is(
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "write_json", write_under_fire)
         with pytest.raises((InterruptedRunError, SystemExit)):
-            trained("runs/a", observe=stop)
+            trained("runs/a", on_event=stop)
     about = list_all().runs["runs/a"]
     assert about.startswith(f"interrupted after {step} of {STEPS} steps")
     assert about.endswith(f"; 'clearhead resume runs/a' {going_on}")
@@ -52,7 +52,7 @@ def test_of_a_finished_run_nothing_is_written(finished: Run) -> None:
         return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files if path.name != ".lock"}
 
     before, events = written(), list[WorkflowEvent]()
-    resume(finished, observe=events.append)
+    resume(finished, on_event=events.append)
     assert written() == before
     sentence = f"run has finished its {STEPS} steps, and is left as it is; to train it longer: clearhead resume run "
     assert events == [Notice(f"{sentence}--train.steps {2 * STEPS}")]

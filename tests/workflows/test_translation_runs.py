@@ -139,7 +139,7 @@ def test_taken_up_again_it_ends_where_the_undisturbed_training_ends(stop_at: int
             raise Crash
 
     with pytest.raises(Crash):
-        train(source, out="cut", options=tiny_translator(), observe=crash)
+        train(source, out="cut", options=tiny_translator(), on_event=crash)
     resume("cut")
     assert_same(outcome("cut"), outcome("whole"))
 
@@ -185,7 +185,7 @@ def test_bleu_is_logged_beside_the_loss() -> None:
 def test_the_mean_of_the_last_checkpoints_is_the_model_where_it_is_better() -> None:
     events = list[WorkflowEvent]()
     options = tiny_translator(train={"average_checkpoints": 3})
-    run = train(write_pairs(), out="run", options=options, observe=events.append)
+    run = train(write_pairs(), out="run", options=options, on_event=events.append)
     (averaged,) = (event for event in events if isinstance(event, WeightsAveraged))
     assert averaged.checkpoints == 3
     assert len(list(run.checkpoints.iterdir())) >= 3
@@ -209,7 +209,7 @@ def test_a_mean_does_not_depend_on_interruptions() -> None:
             raise BrokenPipeError  # whoever watched has gone: the training saves and stops
 
     with suppress(InterruptedRunError):
-        train(source, out="cut", options=options, observe=interrupt)
+        train(source, out="cut", options=options, on_event=interrupt)
     resume("cut")
     assert_same(outcome("cut"), outcome("whole"))
     names = [sorted(path.name for path in Path(run, "checkpoints").iterdir()) for run in ("whole", "cut")]

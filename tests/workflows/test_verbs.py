@@ -156,7 +156,7 @@ def test_an_unseen_character_is_named_with_its_place(run: Run) -> None:
 
 def test_what_is_told_comes_in_order() -> None:
     events: list[WorkflowEvent] = []
-    done = trained(observe=events.append)
+    done = trained(on_event=events.append)
     kinds = [type(event) for event in events]
     assert kinds[0] is Notice
     assert kinds.index(Started) == kinds.count(Notice) + 1
@@ -289,9 +289,9 @@ def test_a_training_says_that_it_waits_for_a_pipe(name: str) -> None:
     os.mkfifo(name)
     writer = threading.Thread(target=Path(name).write_text, args=[some_text(900)], daemon=True)
 
-    def observe(event: WorkflowEvent) -> None:
+    def on_event(event: WorkflowEvent) -> None:
         if isinstance(event, Notice) and event.text.endswith(f"{name}: waiting for it to be written to, and closed"):
             writer.start()
 
-    train(name, out="run", options=tiny(), observe=observe)
+    train(name, out="run", options=tiny(), on_event=on_event)
     writer.join(timeout=10)

@@ -38,9 +38,9 @@ def tiny(**train: Any) -> dict[str, Any]:
     }
 
 
-def trained(folder: str = "run", options: Mapping[str, Any] | None = None, observe: Observer = ignore) -> Run:
+def trained(folder: str = "run", options: Mapping[str, Any] | None = None, on_event: Observer = ignore) -> Run:
     source = Path("my.txt") if Path("my.txt").exists() else write_text()
-    return train(source, out=folder, options=merge(tiny(), options or {}), observe=observe)
+    return train(source, out=folder, options=merge(tiny(), options or {}), on_event=on_event)
 
 
 class Outcome(NamedTuple):

@@ -34,7 +34,7 @@ class Console:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.shown.end()
 
-    def observe(self, event: "WorkflowEvent") -> None:
+    def on_event(self, event: "WorkflowEvent") -> None:
         """Show one event.
 
         Raises:

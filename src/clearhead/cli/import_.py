@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
     from clearhead import workflows
 
     console = Console(json=args.json)
-    done = workflows.import_model(args.model, out=getattr(args, "out", None), observe=console.observe)
+    done = workflows.import_model(args.model, out=getattr(args, "out", None), on_event=console.on_event)
     costs = workflows.describe(done)
     console.say(f"model: {counted(costs.parameters, 'parameter')}, {with_article(done.config.model.architecture)}")
     console.say("")

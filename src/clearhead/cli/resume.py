@@ -35,6 +35,6 @@ def run(args: argparse.Namespace) -> None:
     with Console(json=args.json) as console:
         options = settings_of(args, RunConfig)
         which = implied_run(getattr(args, "run", None), to_resume=True)
-        done = workflows.resume(which, options=options, observe=console.observe)
+        done = workflows.resume(which, options=options, on_event=console.on_event)
     if args.json:  # a long log is not read again for nothing
         console.result(workflows.summary(done))

@@ -63,7 +63,7 @@ def parser() -> Parser:
 
 def run(args: argparse.Namespace) -> None:
     """Train, telling how it goes."""
-    began = time.perf_counter()  # torch is not loaded yet, which takes seconds
+    start_time = time.perf_counter()  # torch is not loaded yet, which takes seconds
     options = settings_of(args, RunConfig)
     if "target" in args:
         options = merge(options, {"data": {"target": args.target}})
@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
     with Console(json=args.json) as console:
         if "source" not in gathered.get("data", {}) and "start_from" not in args:
             corpus = workflows.choose_start(gathered, preset, minutes).config.data.source
-            console.observe(
+            console.on_event(
                 workflows.Notice(f"no text is named: training on '{corpus}', which ships with Clearhead; {YOUR_OWN}")
             )
         done = workflows.train(
@@ -95,8 +95,8 @@ def run(args: argparse.Namespace) -> None:
             config=getattr(args, "config", None),
             options=options,
             check="no_preflight" not in args,
-            observe=console.observe,
-            began=began,
+            on_event=console.on_event,
+            start_time=start_time,
         )
     if args.json:  # a long log is not read again for nothing
         console.result(workflows.summary(done))

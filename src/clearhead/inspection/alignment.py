@@ -34,7 +34,7 @@ def attention_weights(
 
 
 @contextmanager
-def watching(attentions: Sequence[Attention]) -> Iterator[list[Tensor]]:
+def capture_attention(attentions: Sequence[Attention]) -> Iterator[list[Tensor]]:
     """Inside the `with`, each call of one of the modules adds its weights (B, H, T_q, T_k) to the list.
 
     For calls without a cache, whose keys are not among the inputs. The hooks are removed whatever happens.
@@ -79,7 +79,7 @@ def alignment(
     row = [start, *target_ids][: len(target_ids)]  # the token before each of the targets is what it was written from
     if not row:
         return torch.zeros(0, len(source_ids), device=model.device)
-    with evaluating(model), watching(attentions if layer is None else [attentions[layer]]) as weights:
+    with evaluating(model), capture_attention(attentions if layer is None else [attentions[layer]]) as weights:
         source, target = (torch.tensor([ids], device=model.device) for ids in (list(source_ids), row))
         model.body(source, target, source_positions=range(source.shape[1]), target_positions=range(target.shape[1]))
     return torch.stack(weights).mean(dim=(0, 2))[0]  # (layers, 1, H, T_tgt, T_src) -> (T_tgt, T_src)

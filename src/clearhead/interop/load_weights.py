@@ -80,7 +80,7 @@ def _fill(model: LanguageModel, path: Path, table: list[Link], read: Callable[[s
 
 def _blank(config: ModelConfig) -> LanguageModel:
     """The model without a number in it: every weight is NaN until one is written."""
-    with _Undrawn():
+    with _SkipInit():
         model = build_model(config)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -88,7 +88,7 @@ def _blank(config: ModelConfig) -> LanguageModel:
     return model
 
 
-class _Undrawn(TorchFunctionMode):
+class _SkipInit(TorchFunctionMode):
     """Builds a model without drawing its first weights, which takes seconds for a large one: they are overwritten."""
 
     # Passes on the arguments of any function of torch, hence `Any`.

@@ -25,7 +25,7 @@ from clearhead.parts import (
     Sublayer,
     Transform,
 )
-from clearhead.parts.positions import PositionKind
+from clearhead.parts.positions import PositionEncoding
 
 
 def make_embedding(config: ModelConfig, vocab_size: int) -> Embedding:
@@ -61,7 +61,7 @@ def make_embedding_norm(config: ModelConfig) -> nn.Module:
     return make_norm(config) if config.embedding_norm else nn.Identity()
 
 
-def make_positions(config: ModelConfig, *, causal: bool) -> PositionKind:
+def make_positions(config: ModelConfig, *, causal: bool) -> PositionEncoding:
     """The config's positions, for a causal or a bidirectional stack."""
     return POSITIONS[config.positions](
         PositionOptions(

@@ -7,7 +7,7 @@ from clearhead.native.boundary import pointers_to
 from clearhead.native.structures import Call
 from clearhead.parts import DecoderCache
 from clearhead.parts.masks import Mask, Positions
-from clearhead.parts.positions import PositionKind, RotaryEmbedding
+from clearhead.parts.positions import PositionEncoding, RotaryEmbedding
 
 CPU = torch.device("cpu")  # regardless of torch's default device
 
@@ -19,7 +19,7 @@ def set_cache(call: Call, cache: DecoderCache) -> None:
 
 
 def set_positions(
-    call: Call, kind: PositionKind, query: Positions, key: Positions, mask: Mask, nothing: Tensor
+    call: Call, kind: PositionEncoding, query: Positions, key: Positions, mask: Mask, nothing: Tensor
 ) -> list[Tensor]:
     """Set positions, mask, bias and rotary in `call`; returns tensors to keep alive.
 

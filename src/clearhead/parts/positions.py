@@ -38,7 +38,7 @@ class PositionOptions:
     causal: bool = True
 
 
-class PositionKind(nn.Module):
+class PositionEncoding(nn.Module):
     """The three seams, each doing nothing: a kind of positions fills in its own."""
 
     bounded = False  # whether positions at or beyond block_size are impossible
@@ -59,14 +59,14 @@ class PositionKind(nn.Module):
         return None
 
 
-class NoPositions(PositionKind):
+class NoPositions(PositionEncoding):
     """No positions at all.
 
     A causal decoder can still count: it sees how many keys there are (Haviv et al. 2022, arXiv 2203.16634).
     """
 
 
-class LearnedPositions(PositionKind):
+class LearnedPositions(PositionEncoding):
     """One learned vector for each of the block_size places (Radford et al. 2018)."""
 
     bounded = True
@@ -79,7 +79,7 @@ class LearnedPositions(PositionKind):
         return x + _look_up(self.weight, positions)
 
 
-class FixedPositions(PositionKind):
+class FixedPositions(PositionEncoding):
     """Positions without parameters. Computed in float64, stored as float32 (float64 for a float64 model).
 
     They are recomputed whenever the model changes its type, because rounding cannot be undone.
@@ -166,7 +166,7 @@ class AlibiPositions(FixedPositions):
         return -self.numbers[:, None, None] * distance
 
 
-class RelativePositions(PositionKind):
+class RelativePositions(PositionEncoding):
     """A learned bias for each head and class of distance (Raffel et al. 2020, arXiv 1910.10683, section 2.1)."""
 
     def __init__(self, options: PositionOptions) -> None:
@@ -181,7 +181,7 @@ class RelativePositions(PositionKind):
         return self.weight[buckets].movedim(-1, -3)  # (..., T_q, T_k, H) -> (..., H, T_q, T_k)
 
 
-POSITIONS: dict[str, type[PositionKind]] = {
+POSITIONS: dict[str, type[PositionEncoding]] = {
     "learned": LearnedPositions,
     "sinusoidal": SinusoidalPositions,
     "rope": RotaryPositions,

@@ -71,12 +71,12 @@ def fit(
             loop.replan(steps(loop.state.step))
         model.train()
         try:
-            began, tensors = time.perf_counter(), batch_of(loop.state.step)
+            start_time, tensors = time.perf_counter(), batch_of(loop.state.step)
         except (KeyboardInterrupt, Exception):
             if loop.weights_are_good():
                 yield loop.save_due()
             raise
-        yield from loop.step(tensors, began)
+        yield from loop.step(tensors, start_time)
         if evaluate and _is_due(loop.state.step, config.eval_every, loop.config.steps):
             model.eval()
             yield loop.evaluated(evaluate())
@@ -114,7 +114,7 @@ class _Loop:
         if steps != self.config.steps:
             self.config = self.config.model_copy(update={"steps": steps})
 
-    def step(self, tensors: Sequence[Tensor], began: float) -> Iterator[Event]:
+    def step(self, tensors: Sequence[Tensor], start_time: float) -> Iterator[Event]:
         """Take one step. A pending save of the weights before it comes first, once loss and gradient show them good."""
         state = self.state
         rate, tokens = learning_rate(self.config, state.step), counted_tokens(tensors[-1])
@@ -129,14 +129,14 @@ class _Loop:
         if self.must_save:
             paused = time.perf_counter()
             yield from self._save_or_skip(self._has_not_diverged() if is_usable else self.weights_are_good(), loss)
-            began += time.perf_counter() - paused
+            start_time += time.perf_counter() - paused
         if finite:
             self.optimizer.step(rate)
         self._advance(tokens, finite=finite)
         if self.train_step.notice:
             yield Notice(self.train_step.notice, state.step)
             self.train_step.notice = None
-        yield Stepped(state.step, loss, rate, norm, tokens, time.perf_counter() - began, skipped=not finite)
+        yield Stepped(state.step, loss, rate, norm, tokens, time.perf_counter() - start_time, skipped=not finite)
         if self.skipped_in_a_row >= SKIPS_ALLOWED:
             raise self.failure(f"loss or gradient was not finite for {self.skipped_in_a_row} steps in a row")
 

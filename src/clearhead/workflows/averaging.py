@@ -14,12 +14,14 @@ from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import Task
 
 
-def use_mean(run: RunFolder, model: LanguageModel, task: Task, config: RunConfig, observe: Observer) -> WeightsAveraged:
+def use_mean(
+    run: RunFolder, model: LanguageModel, task: Task, config: RunConfig, on_event: Observer
+) -> WeightsAveraged:
     """Make the mean of the last `average_checkpoints` the run's model, unless the best one's loss is lower."""
     best = checkpoints.best(run.checkpoints)
     lowest = checkpoints.read_state(best.path).best_loss if best else None
     for notice in checkpoints.faults(run.checkpoints):
-        observe(Notice(notice))
+        on_event(Notice(notice))
     count = checkpoints.load_mean(
         run.checkpoints, model, config.train.average_checkpoints, every=config.train.save_every
     )

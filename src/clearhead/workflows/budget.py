@@ -132,17 +132,17 @@ class Pace:
         ]
 
 
-def measure_pace(minutes: float, began: float, config: RunConfig, task: Task, *, is_new: bool = True) -> Pace:
+def measure_pace(minutes: float, start_time: float, config: RunConfig, task: Task, *, is_new: bool = True) -> Pace:
     """Measure a step, and refuse a model that is too large for the time.
 
     Args:
-        minutes: how long everything may take, from `began` on, in seconds of `time.perf_counter`.
+        minutes: how long everything may take, from `start_time` on, in seconds of `time.perf_counter`.
         is_new: the model is not trained yet, so that another preset could take its place.
 
     Raises:
         UsageError: fewer than a hundred steps fit into the time.
     """
-    deadline = began + 60 * minutes - FINISH_SECONDS
+    deadline = start_time + 60 * minutes - FINISH_SECONDS
     available = SHARE_FOR_STEPS * max(deadline - time.perf_counter(), 30 * minutes)
     per_pass = task.steps_per_pass(config)
     enough = max(1, int(MAX_PASSES * per_pass))

@@ -79,12 +79,12 @@ def seconds_per_step(config: RunConfig, task: Task, patience: float = math.inf) 
     """
     model = build_model(config.model, seed=0).to(choose_device(config.train.device))
     train = config.train.model_copy(update={"steps": PROBE_STEPS})
-    began, seconds = time.perf_counter(), []
+    start_time, seconds = time.perf_counter(), []
     with threads(train.threads):
         for event in fit(model, train, task.batches(config), seed=0, body=task.body(model)):
             if isinstance(event, Stepped):
                 seconds.append(event.seconds)
-                taken = time.perf_counter() - began
+                taken = time.perf_counter() - start_time
                 if taken > patience or (len(seconds) > 2 and taken > PROBE_SECONDS):
                     break
     return statistics.median(seconds[1:] or seconds)  # the first step warms up
@@ -104,6 +104,6 @@ def operations_per_second(config: RunConfig) -> float:
 
 
 def _timed(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     work()
-    return time.perf_counter() - began
+    return time.perf_counter() - start_time

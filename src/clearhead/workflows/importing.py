@@ -15,14 +15,14 @@ from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import TASKS
 
 
-def import_model(source: str | Path, *, out: str | Path | None = None, observe: Observer = ignore) -> Run:
+def import_model(source: str | Path, *, out: str | Path | None = None, on_event: Observer = ignore) -> Run:
     """A Hugging Face folder, or a model of the hub by its name, as a run: to generate with, evaluate and train on.
 
     Args:
         source: a folder with config.json, model.safetensors (or several, with their index) and tokenizer.json; where
             there is none of that name, the hub's model is fetched, which needs the extra `hub`.
         out: the run's folder; by default a new one under `runs`.
-        observe: is told what a person should know.
+        on_event: is told what a person should know.
 
     Raises:
         DataError: the folder is damaged, hostile, or of no family that is known; one sentence that names every fault.
@@ -42,7 +42,7 @@ def import_model(source: str | Path, *, out: str | Path | None = None, observe: 
                 shutil.rmtree(run.folder, ignore_errors=True)
             raise
     for sentence in _notices(pretrained):
-        observe(Notice(sentence))
+        on_event(Notice(sentence))
     return Run(run.folder)
 
 

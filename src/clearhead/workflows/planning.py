@@ -40,7 +40,7 @@ class Start:
         preset: the one that the person named.
         minutes: how long training may take as a whole, or None.
         pretrained: the trained model that is to learn more.
-        began: when the minutes began to count, in seconds of `time.perf_counter`.
+        start_time: when the minutes began to count, in seconds of `time.perf_counter`.
     """
 
     settings: Settings
@@ -50,7 +50,7 @@ class Start:
     preset: str | None = None
     minutes: float | None = None
     pretrained: Pretrained | None = None
-    began: float = field(default_factory=time.perf_counter)
+    start_time: float = field(default_factory=time.perf_counter)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def choose_start(
     minutes: float | None = None,
     pretrained: Pretrained | None = None,
     *,
-    began: float | None = None,
+    start_time: float | None = None,
 ) -> Start:
     """The pretrained model, else the named preset, else the default for the objective and the time; `settings` over it.
 
@@ -95,7 +95,7 @@ def choose_start(
         preset_name: the preset that they named.
         minutes: how long training may take as a whole.
         pretrained: the trained model that is to learn more; its options stand in place of a preset's.
-        began: when the minutes began to count, in seconds of `time.perf_counter`; now by default.
+        start_time: when the minutes began to count, in seconds of `time.perf_counter`; now by default.
 
     Raises:
         UsageError: options that cannot be, that cannot be together, or that do not suit the data.
@@ -116,8 +116,8 @@ def choose_start(
         _refuse_other_data(config)
     if minutes is not None and "steps" in settings.get("train", {}):
         raise UsageError("`minutes` and `train.steps` both say how long to train; give one of them")
-    began = time.perf_counter() if began is None else began
-    return Start(settings, below, config, description, preset_name, minutes, pretrained, began)
+    start_time = time.perf_counter() if start_time is None else start_time
+    return Start(settings, below, config, description, preset_name, minutes, pretrained, start_time)
 
 
 def plan(start: Start, task: Task) -> Plan:
@@ -142,7 +142,7 @@ def plan(start: Start, task: Task) -> Plan:
         steps, why = config.train.steps, "given" if "steps" in own else f"as the preset '{start.preset}' says"
         pace = None
     else:
-        pace = measure_pace(minutes, start.began, config, task, is_new=start.pretrained is None)
+        pace = measure_pace(minutes, start.start_time, config, task, is_new=start.pretrained is None)
         steps, why = pace.steps, pace.reason
     config = _fit_to_steps(config, settings, steps, task.held_out_tokens)
     reasons = [_model_reason(config, start), _length_reason(config, why)]

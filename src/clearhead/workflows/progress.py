@@ -15,27 +15,27 @@ PAUSE = 0.1  # seconds between two rewritings of the line
 
 
 @contextmanager
-def showing(progress: bool | None, observe: Observer | None) -> Iterator[Observer]:
-    """The observer of a training: `observe`, and what a person sees.
+def showing(progress: bool | None, on_event: Observer | None) -> Iterator[Observer]:
+    """The observer of a training: `on_event`, and what a person sees.
 
     Args:
         progress: whether to show anything; None: on a terminal and in a notebook, unless there is an observer already.
-        observe: is told everything as well.
+        on_event: is told everything as well.
     """
     stream = sys.stdout if _in_notebook() else sys.stderr  # a notebook prints standard error as if it were a fault
     rewrites = _in_notebook() or (stream is not None and stream.isatty())
     if progress is None:
-        progress = rewrites and observe is None
+        progress = rewrites and on_event is None
     if not progress or stream is None:
-        yield observe or ignore
+        yield on_event or ignore
         return
     screen = StreamScreen(stream, rewrites=rewrites)
     narrator = Narrator(screen)
 
     def both(event: WorkflowEvent) -> None:
         narrator.tell(event)
-        if observe is not None:
-            observe(event)
+        if on_event is not None:
+            on_event(event)
 
     try:
         yield both
@@ -51,7 +51,7 @@ class StreamScreen:
         self.width, self.encoding = shutil.get_terminal_size().columns, getattr(stream, "encoding", None) or "utf-8"
         self.covered = 0  # columns of the line that is being rewritten
         self.first, self.steps = 0, 1
-        self.began = self.written = -PAUSE
+        self.start_time = self.written = -PAUSE
 
     def line(self, *pieces: tuple[str, str]) -> None:
         """A line that stays."""
@@ -63,7 +63,7 @@ class StreamScreen:
 
     def begin(self, step: int, steps: int) -> None:
         """A training begins after `step` of `steps` steps."""
-        self.first, self.steps, self.began = step, steps, time.monotonic()
+        self.first, self.steps, self.start_time = step, steps, time.monotonic()
 
     def advance(self, step: int, news: str) -> None:
         """Rewrite the line, not more often than a person can read it."""
@@ -71,7 +71,7 @@ class StreamScreen:
         if not self.has_bar or now - self.written < PAUSE:
             return
         self.written = now
-        left = (now - self.began) / max(1, step - self.first) * (self.steps - step)
+        left = (now - self.start_time) / max(1, step - self.first) * (self.steps - step)
         text = f"step {step:>6,}/{self.steps:,}  {news}  {_clock(left)} left"
         text = text[: self.width - 1]  # a line that wraps cannot be rewritten
         self._send("\r" + text.ljust(self.covered))

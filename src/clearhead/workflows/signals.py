@@ -74,12 +74,12 @@ def interruptible() -> Iterator[Interruption]:
             signal.signal(number, handler)
 
 
-def stop_on_output_error(observe: Observer, interrupted: Interruption) -> Observer:
+def stop_on_output_error(on_event: Observer, interrupted: Interruption) -> Observer:
     """Whoever watched may go away (a pipe is closed, a disk is full): then the training stops and saves."""
 
     def tell(event: WorkflowEvent) -> None:
         try:
-            observe(event)
+            on_event(event)
         except (BrokenPipeError, OutputError) as error:
             if isinstance(error, OutputError) and not error.nobody_reads:
                 interrupted.reason = f"{error}; "

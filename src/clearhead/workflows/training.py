@@ -55,8 +55,8 @@ def train(
     options: Mapping[str, object] | None = None,
     check: bool = True,
     progress: bool | None = None,
-    observe: Observer | None = None,
-    began: float | None = None,
+    on_event: Observer | None = None,
+    start_time: float | None = None,
 ) -> Run:
     """Train a model on a text or on sentence pairs.
 
@@ -74,26 +74,26 @@ def train(
         options: nested options, which win over the file, which wins over the preset.
         check: run the preflight before the first step.
         progress: show how it goes; None: on a terminal and in a notebook, where nothing else observes it.
-        observe: is told everything that happens.
-        began: when the minutes began to count, in seconds of `time.perf_counter`; now by default.
+        on_event: is told everything that happens.
+        start_time: when the minutes began to count, in seconds of `time.perf_counter`; now by default.
 
     Raises:
         ClearheadError: one sentence on what is wrong; InterruptedRunError after Ctrl-C, with everything saved.
     """
-    began = time.perf_counter() if began is None else began
+    start_time = time.perf_counter() if start_time is None else start_time
     settings = collect_settings(source, config, options, timed=minutes is not None)
     pretrained = None if start_from is None else open_pretrained(start_from)
-    start = choose_start(settings, preset, minutes, pretrained, began=began)  # before anything slow
+    start = choose_start(settings, preset, minutes, pretrained, start_time=start_time)  # before anything slow
     folder, source = Path(out) if out else None, start.config.data.source
-    with showing(progress, observe) as observe, _new_run(folder, source) as run, enough_memory(LESS_MEMORY):
+    with showing(progress, on_event) as on_event, _new_run(folder, source) as run, enough_memory(LESS_MEMORY):
         if pipe := pipe_of(start.config.data.source):
-            observe(Notice(f"reading {pipe}: waiting for it to be written to, and closed"))
+            on_event(Notice(f"reading {pipe}: waiting for it to be written to, and closed"))
         tokenizers = None if pretrained is None else pretrained.tokenizers
-        task = open_task(start.config, tokenizers=tokenizers, on_progress=_progress(observe))
+        task = open_task(start.config, tokenizers=tokenizers, on_progress=_progress(on_event))
         planned = plan(start, task)
         for sentence in (task.describe(), *planned.reasons):
-            observe(Notice(sentence))
-        _train(run, planned.config, task, observe, check=check, pretrained=pretrained, budget=planned.budget)
+            on_event(Notice(sentence))
+        _train(run, planned.config, task, on_event, check=check, pretrained=pretrained, budget=planned.budget)
     return Run(run.folder)
 
 
@@ -102,20 +102,20 @@ def resume(
     *,
     options: Mapping[str, object] | None = None,
     progress: bool | None = None,
-    observe: Observer | None = None,
+    on_event: Observer | None = None,
 ) -> Run:
     """Go on with a training where its last whole checkpoint left it, bit for bit as if it had never stopped.
 
     Args:
         run: a folder, a name, or None for the newest.
         options: `{"train": {"steps": N}}` extends the training; the model and the text cannot change.
-        progress, observe: as in `train`.
+        progress, on_event: as in `train`.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
     opened = open_folder(run, to_resume=True)
-    with showing(progress, observe) as observe, opened.locked(), enough_memory(LESS_MEMORY):
+    with showing(progress, on_event) as on_event, opened.locked(), enough_memory(LESS_MEMORY):
         config = RunConfig.read(opened.config.model_dump(), options or {})
         check_optimizer(config.train)
         before = opened.config
@@ -125,9 +125,9 @@ def resume(
             )
         task = opened.task()
         if config == before and is_complete(opened, task):
-            observe(Notice(_nothing_left(opened)))
+            on_event(Notice(_nothing_left(opened)))
         else:
-            _train(opened, config, task, observe, check=True)
+            _train(opened, config, task, on_event, check=True)
     return Run(opened.folder)
 
 
@@ -154,7 +154,7 @@ def _train(
     run: RunFolder,
     config: RunConfig,
     task: Task,
-    observe: Observer,
+    on_event: Observer,
     *,
     check: bool,
     pretrained: Pretrained | None = None,
@@ -164,17 +164,17 @@ def _train(
     model = build_model(config.model, seed=config.seed) if pretrained is None else pretrained.model_for(config.model)
     model = model.to(choose_device(config.train.device))
     optimizer = build_optimizer(model, config.train)
-    state = _restore(run, model, optimizer, task, observe)
+    state = _restore(run, model, optimizer, task, on_event)
     if state.step > config.train.steps:
         raise UsageError(f"{run.folder} has done {counted(state.step, 'step')} already; raise `train.steps`")
     with interruptible() as interrupted, threads(config.train.threads), _tensorboard(run, config, state) as log_event:
-        observe = stop_on_output_error(observe, interrupted)
+        on_event = stop_on_output_error(on_event, interrupted)
         if check and state.step == 0:
             fresh = pretrained is None and not run.checkpoints.exists()
             report = task.preflight(model, optimizer, config, fresh=fresh)
             if not report.passed:
                 raise FaultError(report.line())
-            observe(CheckPassed(report.line()))
+            on_event(CheckPassed(report.line()))
         if pretrained is not None:  # before the folder is a run: no resume can begin without the trained weights
             checkpoints.save(run.checkpoints, model, optimizer, state, keep=config.train.keep_checkpoints)
         run.begin(config, task)
@@ -190,9 +190,9 @@ def _train(
             steps=None if budget is None else budget.steps,
         )
         if budget is not None:
-            events = _apply_budget(budget, events, run, config, observe)
-        with Recorder(run, model, optimizer, task, observe) as recorder:
-            observe(Started(run.folder, state.step, config.train.steps, task.floor, task.bytes_per_token))
+            events = _apply_budget(budget, events, run, config, on_event)
+        with Recorder(run, model, optimizer, task, on_event) as recorder:
+            on_event(Started(run.folder, state.step, config.train.steps, task.floor, task.bytes_per_token))
             if pretrained is not None:
                 recorder.begin_from(pretrained.source)
             try:
@@ -203,11 +203,11 @@ def _train(
                 raise _stopped(run, state, interrupted.reason) from None
             else:
                 if config.train.average_checkpoints > 1:
-                    recorder.averaged(use_mean(run, model, task, run.config, observe))
+                    recorder.averaged(use_mean(run, model, task, run.config, on_event))
                 recorder.read_by_grammar()
             finally:
                 finished = write_report(run, task)  # also of a training that was stopped or that failed
-            observe(finished)
+            on_event(finished)
 
 
 @contextmanager
@@ -221,7 +221,7 @@ def _tensorboard(run: RunFolder, config: RunConfig, state: TrainingState) -> Ite
 
 
 def _apply_budget(
-    budget: Budget, events: Iterator[Event], run: RunFolder, config: RunConfig, observe: Observer
+    budget: Budget, events: Iterator[Event], run: RunFolder, config: RunConfig, on_event: Observer
 ) -> Iterator[Event]:
     """The same events; what the budget changes is said, and is in the run's options before the next checkpoint."""
     written = announced = config.train.steps
@@ -229,7 +229,7 @@ def _apply_budget(
         budget.take(event)
         if budget.planned != announced:
             announced = budget.planned
-            observe(Replanned(announced))
+            on_event(Replanned(announced))
         if isinstance(event, SaveDue) and budget.planned != written:
             written = budget.planned
             run.write_config(RunConfig.read(config.model_dump(), {"train": {"steps": written}}))
@@ -247,7 +247,7 @@ def _stopped(run: RunFolder, state: TrainingState, reason: str) -> InterruptedRu
 
 
 def _restore(
-    run: RunFolder, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer
+    run: RunFolder, model: LanguageModel, optimizer: Optimizer, task: Task, on_event: Observer
 ) -> TrainingState:
     checkpoint = checkpoints.newest(run.checkpoints)
     if checkpoint is None:
@@ -255,12 +255,12 @@ def _restore(
             drop_records_after(run, 0)
         return TrainingState()
     for notice in checkpoint.notices:
-        observe(Notice(notice))
+        on_event(Notice(notice))
     best_step = checkpoints.read_state(checkpoint.path).best_step
     if run.damage() or (best_step is not None and run.model_step < best_step):
         best = checkpoints.best(run.checkpoints) or checkpoint
         for notice in best.notices[len(checkpoint.notices) :]:
-            observe(Notice(notice))
+            on_event(Notice(notice))
         behind = checkpoints.load(best.path, model)  # a crash came between the checkpoint and the model
         run.save_model(model, task.special_tokens, step=behind.step)
     state = checkpoints.load(checkpoint.path, model, optimizer)
@@ -268,7 +268,7 @@ def _restore(
     return state
 
 
-def _progress(observe: Observer) -> Callable[[float], None]:
+def _progress(on_event: Observer) -> Callable[[float], None]:
     """Says how far the data is prepared, where that takes a while."""
     last_notice = time.monotonic()
 
@@ -276,7 +276,7 @@ def _progress(observe: Observer) -> Callable[[float], None]:
         nonlocal last_notice
         if time.monotonic() - last_notice > SILENCE:
             last_notice = time.monotonic()
-            observe(Notice(f"preparing the data: {share:.0%}"))
+            on_event(Notice(f"preparing the data: {share:.0%}"))
 
     return tell
 

@@ -41,11 +41,11 @@ class Outcome(NamedTuple):
 def crash_at(step: int) -> Observer:
     """As far as the library can tell, the process ends there."""
 
-    def observe(event: WorkflowEvent) -> None:
+    def on_event(event: WorkflowEvent) -> None:
         if getattr(event, "step", 0) == step:
             raise Crash
 
-    return observe
+    return on_event
 
 
 def make_run(root: Path, options: dict[str, Any], *, pairs: bool = False) -> None:
@@ -54,7 +54,7 @@ def make_run(root: Path, options: dict[str, Any], *, pairs: bool = False) -> Non
     with here(root):
         source = write_pairs(name=PAIRS) if pairs else write_text()
         try:
-            train(source, out="run", options=merge(usual, options), observe=crash_at(LENGTH["steps"]))
+            train(source, out="run", options=merge(usual, options), on_event=crash_at(LENGTH["steps"]))
         except Crash:
             return
     raise AssertionError("the training did not crash")
@@ -112,12 +112,12 @@ def use(root: Path) -> Outcome:
     notices: list[str] = []
     run = Run(Path("run"))
 
-    def observe(event: WorkflowEvent) -> None:
+    def on_event(event: WorkflowEvent) -> None:
         if isinstance(event, Notice):
             notices.append(event.text)
 
     def finished() -> list[str]:
-        resume(run, observe=observe)
+        resume(run, on_event=on_event)
         last = max(run.checkpoints.glob("step-*"))
         paths = (run.folder / "model.safetensors", last / "model.safetensors", last / "optimizer.safetensors")
         return [last.name, *(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)]

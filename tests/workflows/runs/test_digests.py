@@ -72,7 +72,7 @@ def test_a_manifest_that_is_nested_without_end_is_a_damaged_one(finished: Run) -
     newest = max(finished.checkpoints.iterdir())
     (newest / "manifest.json").write_text(NESTED, encoding="utf-8")
     notices: list[str] = []
-    resume(finished, observe=lambda event: notices.append(event.text) if isinstance(event, Notice) else None)
+    resume(finished, on_event=lambda event: notices.append(event.text) if isinstance(event, Notice) else None)
     assert any(f"{newest} is damaged" in notice for notice in notices)
     (finished.folder / "manifest.json").write_text(NESTED, encoding="utf-8")
     with pytest.raises(DataError, match=r"manifest\.json was altered or cut off"):

@@ -57,7 +57,7 @@ def test_stopping_reads_the_log_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     reads = Reads(monkeypatch)
     with pytest.raises(InterruptedRunError):
-        trained(options={"train": {"eval_every": 1}}, observe=gone)
+        trained(options={"train": {"eval_every": 1}}, on_event=gone)
     assert reads.count == 3 * 8
 
 
@@ -130,6 +130,6 @@ def test_the_list_tells_where_a_resume_begins() -> None:
     assert about.startswith("interrupted after 8 of 9 steps, validation loss ")
     assert about.endswith("; 'clearhead resume runs/a' goes on from step 6")
     started: list[int] = []
-    resume(run, observe=lambda event: started.append(event.step) if isinstance(event, Started) else None)
+    resume(run, on_event=lambda event: started.append(event.step) if isinstance(event, Started) else None)
     assert started == [6]
     assert list_all().runs["runs/a"].startswith("9 of 9 steps, validation loss")

@@ -55,9 +55,9 @@ class Check(Generic[SubjectT]):
     level: Level = "quick"
     of_tokens: bool = False
 
-    def checked(self, status: Outcome, note: str, began: float) -> Checked:
-        """Its outcome, for the report. `began`: the `time.perf_counter` at its start."""
-        milliseconds = 1000 * (time.perf_counter() - began)
+    def checked(self, status: Outcome, note: str, start_time: float) -> Checked:
+        """Its outcome, for the report. `start_time`: the `time.perf_counter` at its start."""
+        milliseconds = 1000 * (time.perf_counter() - start_time)
         return Checked(self.id, self.name, self.covers, self.holds, status, note, milliseconds)
 
 

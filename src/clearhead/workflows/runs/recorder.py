@@ -22,9 +22,9 @@ class Recorder:
     """Consumes the training's events: writes files, and passes on what the console shows."""
 
     def __init__(
-        self, run: RunFolder, model: LanguageModel, optimizer: Optimizer, task: Task, observe: Observer
+        self, run: RunFolder, model: LanguageModel, optimizer: Optimizer, task: Task, on_event: Observer
     ) -> None:
-        self.run, self.model, self.optimizer, self.task, self.observe = run, model, optimizer, task, observe
+        self.run, self.model, self.optimizer, self.task, self.on_event = run, model, optimizer, task, on_event
         train = run.config.train
         self.keep = max(train.keep_checkpoints, train.average_checkpoints)  # what a mean is taken of must be there
         self.every = train.save_every
@@ -45,17 +45,17 @@ class Recorder:
         match event:
             case Stepped():
                 self._write(event)
-                self.observe(event)
+                self.on_event(event)
             case Evaluated():
                 self._write(event)
-                self.observe(event)
+                self.on_event(event)
                 if math.isfinite(event.loss):  # what diverged writes nothing that is text
                     self.evaluated = event.step
                     self._sample(event.step)
             case SaveDue():
                 self.save(event.state, best=event.best)
             case Notice():
-                self.observe(event)
+                self.on_event(event)
 
     def save(self, state: TrainingState, *, best: bool) -> None:
         """A checkpoint of now; the run's own model follows the best one, and is never missing."""
@@ -76,7 +76,7 @@ class Recorder:
     def averaged(self, event: WeightsAveraged) -> None:
         """Record the result of checkpoint averaging."""
         self._write(event)
-        self.observe(event)
+        self.on_event(event)
 
     def read_by_grammar(self) -> None:
         """Record what the corpus's grammar says of the run's model, where there is such a grammar."""
@@ -85,13 +85,13 @@ class Recorder:
         score = self.task.grammar_score(self.run.model().to(self.model.device))
         if score is not None:
             self._log({"kind": "grammar", "step": self.evaluated, **asdict(score)})
-            self.observe(Read(self.evaluated, score))
+            self.on_event(Read(self.evaluated, score))
 
     def _sample(self, step: int) -> None:
         example = self.task.example(self.model)
         sampled = Sampled(step, example.text, example.scores)
         self._write(sampled)
-        self.observe(sampled)
+        self.on_event(sampled)
 
     def _write(self, event: Stepped | Evaluated | Sampled | WeightsAveraged) -> None:
         record = {"kind": KINDS[type(event)], **asdict(event)}
