@@ -1,6 +1,5 @@
 """`train` from a trained model: its options, its tokenizer, its weights; a new optimizer and smaller steps."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,7 +71,7 @@ def test_a_sample_before_and_after(first: Run) -> None:
     samples = (second.folder / "samples.md").read_text(encoding="utf-8")
     assert "## Before the first step, as it came from first" in samples
     assert "## After 3 steps" in samples
-    record = json.loads((second.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    record = next(record for record in second.records() if record["kind"] == "origin")
     assert record == {"kind": "origin", "step": 0, "from": "first"}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from workflow_helpers import STEPS, Outcome, assert_same, outcome, tiny, trained, write_text
 
 from clearhead.errors import ClearheadError, DataError, InterruptedRunError, UsageError
@@ -160,6 +161,35 @@ def test_asked_to_stop_it_finishes_the_step_and_saves(step: int, number: int, re
     assert Run(Path("run")).generate("the", max_new_tokens=2)  # there is a model already
     resume("run")
     assert_same(outcome("run"), reference)
+
+
+def test_each_start_is_recorded(reference: Outcome) -> None:
+    with pytest.raises(InterruptedRunError):
+        trained(on_event=ask_to_stop(3, signal.SIGINT))
+    run = resume("run")
+    starts = [record for record in run.records() if record["kind"] == "start"]
+    assert [(record["step"], record["steps"]) for record in starts] == [(0, STEPS), (3, STEPS)]
+    for record in starts:
+        assert record["process"] == os.getpid()
+        assert record["device"] == "cpu"
+        assert record["threads"] == torch.get_num_threads()
+        assert record["floor"] is None
+        assert record["versions"]["torch"] == torch.__version__
+
+
+@pytest.mark.parametrize("step", [1, 4, STEPS - 1])
+def test_a_file_named_stop_asks_the_training_to_save_and_end(step: int, reference: Outcome) -> None:
+    def on_event(event: WorkflowEvent) -> None:
+        if isinstance(event, Stepped) and event.step == step:
+            Path("run/stop").touch()
+
+    with pytest.raises(InterruptedRunError, match=rf"run/stop asked for it: stopped after step {step} of {STEPS}"):
+        trained(on_event=on_event)
+    assert not Path("run/stop").exists()
+    Path("run/stop").touch()  # of no training that goes on: the next one does not end before it has begun
+    resume("run")
+    assert_same(outcome("run"), reference)
+    assert not Path("run/stop").exists()
 
 
 def test_asked_to_stop_at_the_last_step_it_ends_well(reference: Outcome) -> None:

@@ -71,4 +71,7 @@ def test_a_mean_that_a_crash_kept_from_being_taken_is_taken() -> None:
     records = run.metrics.read_text(encoding="utf-8")
     run.metrics.write_text("".join(line for line in records.splitlines(keepends=True) if '"mean"' not in line))
     resume(run)
-    assert run.metrics.read_text(encoding="utf-8") == records
+    lines = run.metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+    again = next(line for line in lines if '"start"' in line and line not in records)
+    lines.remove(again)  # the second start
+    assert "".join(lines) == records

@@ -54,11 +54,15 @@ class Outcome(NamedTuple):
 def outcome(folder: str | Path) -> Outcome:
     run = Run(Path(folder))
     last = max(path for path in run.checkpoints.iterdir() if path.name.startswith("step-"))
-    lines = run.metrics.read_text(encoding="utf-8").splitlines()
+    records = map(json.loads, run.metrics.read_text(encoding="utf-8").splitlines())
     return Outcome(
         (run.folder / "model.safetensors").read_bytes(),
         {"": last.name.encode()} | {path.name: path.read_bytes() for path in sorted(last.iterdir())},
-        [{key: value for key, value in json.loads(line).items() if key != "seconds"} for line in lines],
+        [
+            {key: value for key, value in record.items() if key != "seconds"}
+            for record in records
+            if record["kind"] != "start"
+        ],
     )
 
 

@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from torch import Tensor
 
@@ -33,10 +34,19 @@ class Interruption:
         self.stop = True
 
 
-def interruptible_batches(interrupted: Interruption, batch: Batches) -> Batches:
-    """Batches until the event is set. It stops between steps, after the last step's events were delivered."""
+def interruptible_batches(interrupted: Interruption, batch: Batches, stop_file: Path) -> Batches:
+    """Batches until a stop is requested. It takes effect between steps, after the last step's events were delivered.
+
+    Args:
+        interrupted: the request of a signal or of an output that failed.
+        batch: the batches of the training.
+        stop_file: a file that requests a stop by being there; it is removed when it is seen.
+    """
 
     def next_batch(step: int) -> Sequence[Tensor]:
+        if stop_file.exists():
+            stop_file.unlink(missing_ok=True)
+            interrupted.stop, interrupted.reason = True, f"{stop_file} asked for it: "
         if interrupted.is_set():
             raise KeyboardInterrupt
         return batch(step)

@@ -178,10 +178,11 @@ def _train(
         if pretrained is not None:  # before the folder is a run: no resume can begin without the trained weights
             checkpoints.save(run.checkpoints, model, optimizer, state, keep=config.train.keep_checkpoints)
         run.begin(config, task)
+        run.stop_file.unlink(missing_ok=True)  # meant for a training that has ended
         events = fit(
             model,
             config.train,
-            interruptible_batches(interrupted, task.batches(config)),
+            interruptible_batches(interrupted, task.batches(config), run.stop_file),
             seed=config.seed,
             optimizer=optimizer,
             state=state,
@@ -192,6 +193,7 @@ def _train(
         if budget is not None:
             events = _apply_budget(budget, events, run, config, on_event)
         with Recorder(run, model, optimizer, task, on_event) as recorder:
+            recorder.begin(state.step)
             on_event(Started(run.folder, state.step, config.train.steps, task.floor, task.bytes_per_token))
             if pretrained is not None:
                 recorder.begin_from(pretrained.source)

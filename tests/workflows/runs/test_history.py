@@ -39,7 +39,7 @@ def test_a_log_is_read_a_fixed_number_of_times(steps: int, monkeypatch: pytest.M
     """However many evaluations there were: once for the report, once more by whoever asks again."""
     reads, options = Reads(monkeypatch), tiny(steps=steps, eval_every=1, save_every=steps)
     run = train(write_text(), out="runs/a", options=options)
-    records = 3 * steps
+    records = 3 * steps + 1  # a step, an evaluation and a sample each, after the start
     assert (reads.count, len(run.metrics.read_text(encoding="utf-8").splitlines())) == (records, records)
     summary(run)
     assert reads.count == 2 * records
@@ -58,7 +58,7 @@ def test_stopping_reads_the_log_once(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = Reads(monkeypatch)
     with pytest.raises(InterruptedRunError):
         trained(options={"train": {"eval_every": 1}}, on_event=gone)
-    assert reads.count == 3 * 8
+    assert reads.count == 3 * 8 + 1
 
 
 def test_a_history_tells_what_all_the_records_tell() -> None:

@@ -62,6 +62,11 @@ class RunFolder:
         return self.folder / "metrics.jsonl"
 
     @property
+    def stop_file(self) -> Path:
+        """A file that asks the run's training to save and end, wherever it runs."""
+        return self.folder / "stop"
+
+    @property
     def has_begun(self) -> bool:
         """Whether the folder holds clearhead.toml."""
         return (self.folder / RUN_CONFIG).exists()

@@ -3,10 +3,14 @@
 import json
 import math
 import os
+import platform
 from dataclasses import asdict
 from types import TracebackType
 from typing import Self
 
+import torch
+
+import clearhead
 from clearhead.files import write_text
 from clearhead.inspection import bits_per_byte
 from clearhead.models import LanguageModel
@@ -67,6 +71,22 @@ class Recorder:
     def _flush(self) -> None:
         self.log.flush()
         os.fsync(self.log.fileno())
+
+    def begin(self, step: int) -> None:
+        """Record that training starts, or goes on, after `step` steps: how far it is to go, where and with what."""
+        versions = {"clearhead": clearhead.__version__, "torch": torch.__version__, "python": platform.python_version()}
+        self._log(
+            {
+                "kind": "start",
+                "step": step,
+                "steps": self.run.config.train.steps,
+                "floor": self.task.floor,
+                "process": os.getpid(),
+                "threads": torch.get_num_threads(),
+                "device": str(self.model.device),
+                "versions": versions,
+            }
+        )
 
     def begin_from(self, source: str) -> None:
         """The model was trained before, elsewhere: where, and what it writes before the first step."""

@@ -38,6 +38,7 @@ def _are_scores(value: object) -> bool:
 
 # The kind of a record -> what its readers rely on, beside `kind` and `step`.
 FIELDS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {
+    "start": {"steps": _is_count, "process": _is_count},
     "step": {
         "loss": _is_loss,
         "tokens": _is_count,
