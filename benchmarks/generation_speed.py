@@ -11,7 +11,7 @@ many as torch chooses. Before a table is measured, what the engines write is com
 
 import os
 
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbour then costs little
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbor then costs little
 
 import statistics
 import tempfile

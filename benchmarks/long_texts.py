@@ -4,7 +4,7 @@
 
 A decoder with rotary positions, once with full attention and once with a sliding window, reads a prompt and writes 64
 tokens, each measurement in a process of its own, on one thread; prompts take turns (1k 2k 4k ... 1k 2k 4k ...). The
-table has medians over the rounds, and the lowest and highest time of a token; beside busy neighbours, `--clock
+table has medians over the rounds, and the lowest and highest time of a token; beside busy neighbors, `--clock
 processor` counts what this process had of the processor. "Attention" is measured beside it: one
 query that attends to as many keys and values as the cache holds then, in every layer, and nothing else; what is left
 of a token's time is told in the last column but two, and should not grow; below zero, the engine's attention is faster

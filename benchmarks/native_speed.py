@@ -14,7 +14,7 @@ on one thread, the 124 M shape (`--large`) on as many as torch chooses. Seconds 
 
 import os
 
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for all sides: a busy neighbour then costs little
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for all sides: a busy neighbor then costs little
 
 import json
 import statistics

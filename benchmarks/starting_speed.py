@@ -10,7 +10,7 @@ windows and nothing else, by `evaluate`, and by the evaluation along a training,
 
 import os
 
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for all sides: a busy neighbour then costs little
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for all sides: a busy neighbor then costs little
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 
 import subprocess

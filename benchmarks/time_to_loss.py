@@ -12,7 +12,7 @@ was chosen.
 
 import os
 
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbour then costs little
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbor then costs little
 
 import argparse
 import json

@@ -5,13 +5,13 @@
 The rows of a table are measured in turn in one process. `tutorial` has the tutorials' own code for the same model
 (batch 64 x 128, residual dropout 0.1 on both sides; theirs drops attention weights too). `peak` has the product of two
 matrices, 2048 x 2048, and what steps of nanoGPT's model for one GPU, 384 wide, reach of its operations per second: six
-for each token and number of a matrix, and attention's, of which the masked half is not counted. Beside busy neighbours,
+for each token and number of a matrix, and attention's, of which the masked half is not counted. Beside busy neighbors,
 one thread (OMP_NUM_THREADS=1) and --clock processor tell more than the wall's clock.
 """
 
 import os
 
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbour then costs little
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbor then costs little
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence

@@ -6,7 +6,7 @@ Both sides have the same shape (3+3 layers, 256 wide, 4 heads, feed-forward 1024
 positions, one embedding for source, target and head, dropout 0.1) and the same weights. Real tokens of training per
 second, with rows between the two programs that tell batches, dropout, precision and code apart; sentences per second of
 a beam search of width 5, many at once and one at a time, by a model that is trained first, or by that of --run. Beside
-busy neighbours, one thread (OMP_NUM_THREADS=1) and --clock processor tell more than the wall's clock. Where CTranslate2
+busy neighbors, one thread (OMP_NUM_THREADS=1) and --clock processor tell more than the wall's clock. Where CTranslate2
 is installed, or in the folder of --tools (--install puts it there), it translates with the same weights too: alone, in
 float32 and in int8, and as our own engine, where the time in which the model is written for it counts, as that in which
 it is brought into native code's order does.
@@ -14,7 +14,7 @@ it is brought into native code's order does.
 
 import os
 
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbour then costs little
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbor then costs little
 
 import statistics
 import sys

@@ -8,7 +8,7 @@ same code is in `training_speed.py`.
 
 import os
 
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbour then costs little
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for both sides: a busy neighbor then costs little
 
 from pathlib import Path
 

@@ -8,8 +8,8 @@ from clearhead.inspection import Curve
 from clearhead.inspection.curve import LossAxis, Point, smooth, thin, ticks
 from clearhead.inspection.svg import BOTTOM, HEIGHT, LEFT, MAX_POINTS, RIGHT, STYLE, WIDTH, Frame
 
-# Okabe and Ito's colours, told apart by everyone and dark enough for white, bright enough for black paper.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
+# Okabe and Ito's colors, told apart by everyone and dark enough for white, bright enough for black paper.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 DASHES = ("none", "7 4")
 LINE = 18  # pixels between two lines of the legend
 HIGHEST = 1.3  # times the loss of a model that knows nothing; what is above is drawn there
@@ -23,9 +23,7 @@ def curves_picture(curves: Mapping[str, Curve], title: str, vocab_size: int) -> 
     frame = Frame(LossAxis(whole, below=0.06, above=0.03), whole.last_step)
     drawing = _axes(frame)
     for number, (name, points) in enumerate(lines.items()):
-        style = (
-            f"stroke:{COLOURS[number % len(COLOURS)]};stroke-width:2;stroke-dasharray:{DASHES[number % len(DASHES)]}"
-        )
+        style = f"stroke:{COLORS[number % len(COLORS)]};stroke-width:2;stroke-dasharray:{DASHES[number % len(DASHES)]}"
         drawing.append(f'<g style="{style}">{frame.path(thin(points, MAX_POINTS), "line")}</g>')
         y = HEIGHT + LINE * (number + 0.5)  # below, where no curve is
         drawing.append(

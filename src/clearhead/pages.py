@@ -56,7 +56,7 @@ def document(title: str, verdict: str, main: str, *, style: str = "", mood: str 
         verdict: text, in a sentence.
         main: what follows, as HTML in which every text went through `text`.
         style: rules of its own, behind those that all pages share.
-        mood: a class of the verdict that `style` colours.
+        mood: a class of the verdict that `style` colors.
     """
     return f"""<!doctype html>
 <html lang="en">

@@ -40,7 +40,7 @@ def test_a_training_says_what_it_does_in_plain_lines(call: Caller) -> None:
     write_text()
     code, out, err = call("train", "my.txt", *TINY, "--model.block_size", "16")
     assert (code, err) == (0, "")
-    assert "\x1b" not in out, "no colours where there is no terminal"
+    assert "\x1b" not in out, "no colors where there is no terminal"
     for expected in (
         "text: 900 characters",
         "'small'",

@@ -1,4 +1,4 @@
-"""What is shown where: lines in a pipe; colours and bars on what is a terminal, or is said to be treated as one."""
+"""What is shown where: lines in a pipe; colors and bars on what is a terminal, or is said to be treated as one."""
 
 import io
 import sys
@@ -38,7 +38,7 @@ def test_a_pipe_is_told_of_every_step_in_plain_lines(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("name", AS_TERMINALS)
-def test_what_is_to_be_treated_as_a_terminal_gets_colours(
+def test_what_is_to_be_treated_as_a_terminal_gets_colors(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(name, AS_TERMINALS[name])

@@ -33,7 +33,7 @@ def call(capsys: pytest.CaptureFixture[str]) -> Caller:
 
 
 def obeyed(shown: str) -> set[str]:
-    """What a terminal would do of it, but for our own colours and bars."""
+    """What a terminal would do of it, but for our own colors and bars."""
     ours = re.compile(r"\x1b\[[0-9;]*[mKAG]|\x1b\[\?25[lh]|\r(?=\x1b\[)|\x1b\[1A")
     return set(ours.sub("", shown)) & UNSAFE
 
@@ -93,7 +93,7 @@ def test_no_verb_sends_a_terminal_what_it_would_obey(verb: str, hostile: Path, m
     assert shown
     assert not obeyed(shown), ascii(shown)
     assert "\x1b]" not in shown
-    assert "\x1b[31m" not in shown, "a text's colour, which is none of ours"
+    assert "\x1b[31m" not in shown, "a text's color, which is none of ours"
 
 
 @pytest.mark.parametrize("verb", ["no such file", "no such run", "no such option", "no such verb"])

@@ -156,17 +156,17 @@ def test_a_terminal_that_goes_away_is_noticed_where_hanging_up_is_ignored() -> N
     assert "everything is saved; go on with: clearhead resume run" in err
 
 
-def test_a_terminal_gets_a_bar_and_colours() -> None:
+def test_a_terminal_gets_a_bar_and_colors() -> None:
     write_text()
     code, shown = on_a_terminal([*COMMAND, "train", "my.txt", *TINY])
     assert code == 0, shown
     assert_a_bar(shown)
-    assert is_coloured(shown)
+    assert is_colored(shown)
     assert shown.rstrip().endswith("--train.steps 8") or "\x1b[?25h" in shown[-40:], "the cursor is back"
 
 
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}])
-def test_no_colours_if_told_so(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_colors_if_told_so(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     write_text()
     terminal = Terminal()
     for name, value in (TERMINAL | environment).items():
@@ -174,7 +174,7 @@ def test_no_colours_if_told_so(environment: dict[str, str], monkeypatch: pytest.
     monkeypatch.setattr(sys, "stdout", terminal)
     assert cli.run(["train", "my.txt", *TINY]) == 0
     assert_a_bar(terminal.getvalue())
-    assert is_coloured(terminal.getvalue()) != ("NO_COLOR" in environment)
+    assert is_colored(terminal.getvalue()) != ("NO_COLOR" in environment)
 
 
 class Terminal(io.StringIO):
@@ -190,5 +190,5 @@ def assert_a_bar(shown: str) -> None:
     assert "\x1b[2K" in shown, "a bar that is drawn again and again"
 
 
-def is_coloured(shown: str) -> bool:
+def is_colored(shown: str) -> bool:
     return any(code in shown for code in ("\x1b[32m", "\x1b[1;32m", "\x1b[38;5;"))

@@ -28,7 +28,7 @@ def sections(shown: str) -> dict[str, list[str]]:
 def test_every_intermediate_is_shown_on_a_narrow_terminal(argv: list[str], call: Caller) -> None:
     code, out, err = call("worked-example", *argv)
     assert (code, err) == (0, "")
-    assert "\x1b" not in out, "no colours where there is no terminal"
+    assert "\x1b" not in out, "no colors where there is no terminal"
     assert max(map(len, out.splitlines())) <= 80
     shown = sections(out)
     for step in reference.worked_example("pre" if "pre" in argv else "post").intermediates:

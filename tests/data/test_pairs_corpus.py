@@ -86,7 +86,7 @@ def test_no_split_holds_a_sentence_of_another_whatever_the_seed() -> None:
 
 
 def test_training_never_sees_an_adjective_with_a_noun_that_is_held_out() -> None:
-    """By the text alone: neighbours in an English sentence, and the hash that DESIGN promises, computed here."""
+    """By the text alone: neighbors in an English sentence, and the hash that DESIGN promises, computed here."""
     met: Counter[tuple[str, str]] = Counter()
     for source, _ in train_pairs() + seen_pairs():
         words = re.findall(r"[a-z]+", source.lower())

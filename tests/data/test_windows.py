@@ -66,8 +66,8 @@ def test_the_order_differs_between_epochs_and_seeds() -> None:
 
     orders = {order(seed, epoch) for seed in range(5) for epoch in range(5)}
     assert len(orders) == 25
-    neighbours = [int(b == a + 1) for row in orders for a, b in pairwise(row)]
-    assert sum(neighbours) < 0.1 * len(neighbours)  # a shuffle puts 1 in 49 neighbours side by side
+    neighbors = [int(b == a + 1) for row in orders for a, b in pairwise(row)]
+    assert sum(neighbors) < 0.1 * len(neighbors)  # a shuffle puts 1 in 49 neighbors side by side
 
 
 @given(st.sampled_from([1, 2, 3, 4, 6]), st.integers(1, 5), seeds, st.integers(0, 1000))

@@ -1,4 +1,4 @@
-"""Query heads that share keys and values: neighbours, in turns, or keys of one head beside values of another."""
+"""Query heads that share keys and values: neighbors, in turns, or keys of one head beside values of another."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from clearhead import doctor
 HEADS, GROUPS, WIDTH = 4, 2, 6
 
 
-def neighbours(x: Tensor) -> Tensor:
+def neighbors(x: Tensor) -> Tensor:
     return x.repeat_interleave(HEADS // GROUPS, dim=1)
 
 
@@ -50,13 +50,13 @@ def examined(attention: nn.Module) -> doctor.Report:
 
 
 @pytest.mark.parametrize("kind", [Grouped, Fused])
-def test_neighbours_may_share(kind: type[Grouped]) -> None:
+def test_neighbors_may_share(kind: type[Grouped]) -> None:
     torch.manual_seed(0)
-    assert not examined(kind("neighbours", "neighbours")).findings
+    assert not examined(kind("neighbors", "neighbors")).findings
 
 
 @pytest.mark.parametrize(
-    ("keys", "values", "status"), [("in_turns", "in_turns", "warn"), ("in_turns", "neighbours", "fail")]
+    ("keys", "values", "status"), [("in_turns", "in_turns", "warn"), ("in_turns", "neighbors", "fail")]
 )
 def test_other_groups_are_told(keys: str, values: str, status: str) -> None:
     torch.manual_seed(0)

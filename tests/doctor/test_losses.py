@@ -133,7 +133,7 @@ def with_z_loss(logits: Tensor, targets: Tensor) -> Tensor:
     return given(logits, targets) + 0.01 * logits.logsumexp(-1)[keep].square().mean()
 
 
-def normaliser_rewarded(logits: Tensor, targets: Tensor) -> Tensor:
+def normalizer_rewarded(logits: Tensor, targets: Tensor) -> Tensor:
     return given(logits, targets) - 0.01 * logits.logsumexp(-1).square().mean()
 
 
@@ -177,7 +177,7 @@ FAULTY: list[tuple[Loss, str]] = [
     (wrong_axis, "L07"),
     (another_token_ignored, "L08"),
     (summed, "L10"),
-    (normaliser_rewarded, "L04"),
+    (normalizer_rewarded, "L04"),
     (without_logarithm, "L04"),
     (over_time, "L07"),
     (scattered, "L07"),

@@ -63,7 +63,7 @@ def test_every_output_sees_every_token(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_a_row_does_not_depend_on_its_neighbours(host: str) -> None:
+def test_a_row_does_not_depend_on_its_neighbors(host: str) -> None:
     model = healthy(host)
     changed = SMALL.clone()
     changed[1:] = other(changed[1:])

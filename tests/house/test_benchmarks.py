@@ -17,7 +17,7 @@ def test_a_benchmark_says_what_it_measures(
     """As `python benchmarks/NAME.py --help` does, without another process."""
     others = {path.stem for folder in (script.parent, BENCHMARKS) for path in folder.glob("*.py")}
     for name in others & set(sys.modules):
-        monkeypatch.delitem(sys.modules, name)  # another folder's script may have a neighbour of the same name
+        monkeypatch.delitem(sys.modules, name)  # another folder's script may have a neighbor of the same name
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     monkeypatch.syspath_prepend(str(script.parent))
     monkeypatch.setattr(sys, "argv", [str(script), "--help"])

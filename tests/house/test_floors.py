@@ -1,4 +1,4 @@
-"""The house stands: imports run downward, no room knows a neighbour on its floor, public names are exported."""
+"""The house stands: imports run downward, no room knows a neighbor on its floor, public names are exported."""
 
 import ast
 from collections.abc import Iterator

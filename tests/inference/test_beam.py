@@ -156,7 +156,7 @@ def test_an_end_that_ranks_behind_the_beam_is_not_taken() -> None:
 
 
 @pytest.mark.parametrize(("positions", "seed"), [("sinusoidal", 5), ("rope", 6), ("alibi", 1)])
-def test_a_translation_depends_on_no_neighbour(positions: str, seed: int) -> None:
+def test_a_translation_depends_on_no_neighbor(positions: str, seed: int) -> None:
     model = random_translator(7, seed=seed, positions=positions, n_kv_heads=1)
     texts = sources(*(1 + 5 * n % 13 for n in range(24)), vocab_size=7)
     options = config(beam_size=3, n_best=3)

@@ -91,8 +91,8 @@ def test_what_the_reader_does_not_read_is_named_and_is_really_not_read(
         written(tmp_path, random_model(config, 0))
 
 
-def test_pairs_that_are_not_made_neighbours_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saving, "as_neighbours", lambda rows, width: rows)
+def test_pairs_that_are_not_made_neighbors_would_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saving, "as_neighbors", lambda rows, width: rows)
     model = random_model(config_of("llama", 0), 0)
     assert difference(written(tmp_path, model), model) > 1e-2
 

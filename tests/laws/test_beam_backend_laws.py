@@ -81,7 +81,7 @@ def test_translations_are_the_plain_searchs(beam: int, choice: Choice) -> None:
 
 
 @pytest.mark.parametrize("choice", NATIVE_PAIR_CHOICES[::4], ids=name)
-def test_a_translation_depends_on_no_neighbour_and_on_no_threads(
+def test_a_translation_depends_on_no_neighbor_and_on_no_threads(
     choice: Choice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make_translator(**choice)

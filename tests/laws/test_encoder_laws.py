@@ -1,4 +1,4 @@
-"""What an encoder's logits depend on: every token of the row, no padding, no neighbour."""
+"""What an encoder's logits depend on: every token of the row, no padding, no neighbor."""
 
 import pytest
 import torch

@@ -53,8 +53,8 @@ def test_greedy_is_the_argmax_of_the_full_forward(choice: Choice) -> None:
     assert_greedy(make_model(**choice, block_size=BLOCK_SIZE), PROMPTS[:3], config)
 
 
-@pytest.mark.parametrize("choice", CHOICES[::4], ids=name)  # neighbours of every choice: the greedy texts above
-def test_a_sampled_text_depends_on_no_neighbour(choice: Choice) -> None:
+@pytest.mark.parametrize("choice", CHOICES[::4], ids=name)  # neighbors of every choice: the greedy texts above
+def test_a_sampled_text_depends_on_no_neighbor(choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
     config = SamplingConfig(seed=3, temperature=1.5, repetition_penalty=1.2, max_new_tokens=20)
     together = written(model, PROMPTS, config, end=VOCAB_SIZE - 1)

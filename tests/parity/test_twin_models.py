@@ -80,7 +80,7 @@ def epsilon_outside_the_root(x: Array, weights: Weights, eps: float) -> Array:
     return x / (root + eps) * weights["weight"]
 
 
-def rotated_by_neighbours(x: Array, angles: Array) -> Array:
+def rotated_by_neighbors(x: Array, angles: Array) -> Array:
     first, rest = np.split(x, [2 * angles.shape[-1]], axis=-1)
     turned = (first[..., 0::2] + 1j * first[..., 1::2]) * np.exp(1j * angles[:, np.newaxis])
     return np.concatenate((np.stack((turned.real, turned.imag), axis=-1).reshape(first.shape), rest), axis=-1)
@@ -134,7 +134,7 @@ def replace_norm(patch: pytest.MonkeyPatch, kind: str, forward: Callable[[Array,
 FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "variance over D - 1": lambda patch: replace_norm(patch, "layernorm", divides_by_one_less),
     "epsilon outside the root": lambda patch: replace_norm(patch, "rmsnorm", epsilon_outside_the_root),
-    "neighbours are turned": lambda patch: patch.setattr(attention, "apply_rotary", rotated_by_neighbours),
+    "neighbors are turned": lambda patch: patch.setattr(attention, "apply_rotary", rotated_by_neighbors),
     "heads in the wrong order": lambda patch: patch.setattr(attention, "repeat_kv", served_in_turns),
     "a window one too wide": lambda patch: patch.setattr(models, "may_attend", one_key_too_many),
     "the future is seen": lambda patch: patch.setattr(models, "may_attend", sees_the_future),

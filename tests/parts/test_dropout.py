@@ -30,7 +30,7 @@ def test_the_share_and_the_mean(probability: float) -> None:
 
 
 def test_numbers_are_dropped_independently_of_each_other() -> None:
-    """Four decisions come from one draw, so neighbours are the ones to suspect."""
+    """Four decisions come from one draw, so neighbors are the ones to suspect."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(2)
         drops = (dropout_mask(torch.Size([N]), 0.5) == 0).float() * 2 - 1

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 def rotary(x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """x (B, H, T, D), positions (T,): rotates neighbouring pairs of channels."""
+    """x (B, H, T, D), positions (T,): rotates neighboring pairs of channels."""
     dim = x.shape[-1]
     inv_freq = 10000.0 ** (-torch.arange(0, dim, 2, device=x.device).float() / dim)
     angles = positions[:, None].float() * inv_freq  # (T, D/2)

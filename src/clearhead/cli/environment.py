@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from clearhead.cli import interrupts
 
-SPINS = "1000"  # a waiting thread then yields soon; with the default a busy neighbour makes a step 12 times slower
+SPINS = "1000"  # a waiting thread then yields soon; with the default a busy neighbor makes a step 12 times slower
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # mallopt's names for them
 KEEP = 1 << 30  # bytes
 

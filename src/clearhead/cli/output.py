@@ -49,7 +49,7 @@ class Output:
         return self.stream.fileno()
 
     def write(self, text: str) -> int:
-        """Send a text as it is. Rich writes here what it made of printable text, colours and all."""
+        """Send a text as it is. Rich writes here what it made of printable text, colors and all."""
         if self.error is None:
             try:
                 if self.stream is None or self.stream.closed:

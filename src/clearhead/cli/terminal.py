@@ -1,4 +1,4 @@
-"""What a terminal shows: colours and bars, drawn by rich. Where there is no terminal, none of this is loaded."""
+"""What a terminal shows: colors and bars, drawn by rich. Where there is no terminal, none of this is loaded."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

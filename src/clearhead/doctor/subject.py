@@ -270,7 +270,7 @@ class Subject:
 
     @cached_property
     def kind(self) -> Kind:
-        """As declared, or as the model's names, code and behaviour suggest; then an assumption says so."""
+        """As declared, or as the model's names, code and behavior suggest; then an assumption says so."""
         return self.spec.kind or self.assumed_kind.value  # type: ignore[union-attr, return-value]
 
     @cached_property

@@ -149,7 +149,7 @@ def _window(n_tokens: int, positions: list[int], block_size: int) -> tuple[int, 
 
 
 def _join(tokenizer: Tokenizer, ids: list[int], positions: list[int], pieces: Sequence[str]) -> str:
-    """The pieces with what was filled in between; neighbours are decoded together: two may be one character's bytes."""
+    """The pieces with what was filled in between; neighbors are decoded together: two may be one character's bytes."""
     text, run = pieces[0], list[int]()
     for position, piece in zip(positions, pieces[1:], strict=True):
         run.append(ids[position])

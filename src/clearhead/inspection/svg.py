@@ -12,7 +12,7 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 26, 40, 48
 MAX_POINTS = 600  # per line: more than the picture has columns for
 MAX_MARKS = 200  # of validation losses: they overlap beyond
 
-# Okabe and Ito's colours, told apart by everyone; the dark ones are lighter for contrast.
+# Okabe and Ito's colors, told apart by everyone; the dark ones are lighter for contrast.
 COLORS = (
     ("#0072b2", "#62b5ea"),
     ("#c44e00", "#ff9d5c"),

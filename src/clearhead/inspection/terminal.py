@@ -35,7 +35,7 @@ class Canvas:
 
 
 def draw(curve: Curve, *, width: int = 80, height: int = 20, encoding: str = "utf-8") -> str:
-    """The curve as `height` lines of at most `width` characters, without colour.
+    """The curve as `height` lines of at most `width` characters, without color.
 
     The training loss is a smoothed line; validation losses are marks; the floor is a labelled horizontal line.
     Characters outside ASCII are used only if `encoding` (of the stream that will show them) has them.

@@ -1,4 +1,4 @@
-"""How a stranger's model is called: inputs, outputs, order of axes. Inferred by behaviour, never guessed."""
+"""How a stranger's model is called: inputs, outputs, order of axes. Inferred by behavior, never guessed."""
 
 from clearhead.doctor.calling.convention import Convention
 from clearhead.doctor.calling.inputs import Inputs

@@ -16,12 +16,12 @@ class Layout(NamedTuple):
 
     Args:
         needs: options of the family that GGUF's readers do not ask for, and the values that they take for granted.
-        neighbours: rotary positions turn the pairs (0, 1), (2, 3)... of a head, where ours are (i, i + K/2).
+        neighbors: rotary positions turn the pairs (0, 1), (2, 3)... of a head, where ours are (i, i + K/2).
         assumed: options that the file tells and transformers' reader skips -> the value that it takes instead.
     """
 
     needs: Mapping[str, object] = {}
-    neighbours: bool = False
+    neighbors: bool = False
     assumed: Mapping[str, Callable[[ModelConfig], int]] = {}
 
 
@@ -30,7 +30,7 @@ LAYOUTS: dict[str, Layout] = {
         needs={"feedforward": "gelu_tanh"},
         assumed={"block_size": lambda config: 1024, "d_ff": lambda config: 4 * config.d_model},
     ),
-    "llama": Layout(needs={"bias": False, "qkv_bias": False}, neighbours=True),
+    "llama": Layout(needs={"bias": False, "qkv_bias": False}, neighbors=True),
     "qwen2": Layout(),
     "qwen3": Layout(assumed={"head_dim": lambda config: 128}),
 }

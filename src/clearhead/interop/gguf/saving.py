@@ -109,12 +109,12 @@ def _tensors(family: Family, layout: Layout, model: LanguageModel) -> Iterator[t
         name = names.get_name(foreign)
         assert name is not None, f"GGUF has no name for {foreign}"
         tensor = to_foreign(link._replace(transposed=False), state)
-        if layout.neighbours and name.endswith(ROTATED):
-            tensor = as_neighbours(tensor, model.config.head_dim)
+        if layout.neighbors and name.endswith(ROTATED):
+            tensor = as_neighbors(tensor, model.config.head_dim)
         yield f"{name}.{suffix}", tensor
 
 
-def as_neighbours(rows: Tensor, width: int) -> Tensor:
+def as_neighbors(rows: Tensor, width: int) -> Tensor:
     """Rows (H K, D) of which each head's i and i + K/2 are turned together, with the two beside each other."""
     halves = rows.view(-1, 2, width // 2, rows.shape[-1])  # (H K, D) -> (H, 2, K/2, D)
     return halves.transpose(1, 2).reshape(rows.shape)  # (H, K/2, 2, D) -> (H K, D)

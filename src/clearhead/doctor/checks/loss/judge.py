@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Finding, Status, finding
-from clearhead.doctor.checks.loss.slips import are_turned, rewards_normaliser, slip_in
+from clearhead.doctor.checks.loss.slips import are_turned, rewards_normalizer, slip_in
 from clearhead.doctor.probes.loss import STRAIGHT, Xray, ahead, read
 from clearhead.doctor.probes.tensors import first_true
 
@@ -57,7 +57,7 @@ def arithmetic(reading: Xray, logits: Tensor, pad_id: int | None = None) -> list
     slip = slip_in(reading, logits, pad_id)
     if slip is not None:
         return [fault(slip.id, slip.witness)]
-    if reading.residual > STRAIGHT and rewards_normaliser(reading.gradient.double(), logits.double()):
+    if reading.residual > STRAIGHT and rewards_normalizer(reading.gradient.double(), logits.double()):
         return [
             fault("L04", "it rewards a large normalizer, which then grows without limit: a term has the wrong sign")
         ]

@@ -103,7 +103,7 @@ def are_turned(reading: Xray) -> bool:
     return False
 
 
-def rewards_normaliser(gradient: Tensor, logits: Tensor) -> bool:
+def rewards_normalizer(gradient: Tensor, logits: Tensor) -> bool:
     """Whether the square of the log of the normalizer is subtracted: a gradient then sums to a negative share of it."""
     total, size = gradient.sum(-1), logits.logsumexp(-1)  # (B, T)
     there = total.abs() > 1e-4 * float(gradient.abs().max())

@@ -111,7 +111,7 @@ def _is_projected(flow: Flow, attention: AttentionCall, key: Tensor) -> bool:
 
 
 def _groups(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
-    """Each query head reads the keys and values of one head; neighbouring heads share them, as in checkpoints."""
+    """Each query head reads the keys and values of one head; neighboring heads share them, as in checkpoints."""
     for attention in maps:
         keys, values = _heads_shared(attention.key), _heads_shared(attention.value)
         if len(keys) != len(values) or len({*keys}) == len(keys) or len({*keys}) != len({*values}):
