@@ -30,6 +30,9 @@ DEFAULTS: dict[str, tuple[tuple[float, str], ...]] = {
     "masked": ((math.inf, "masked"),),
     "seq2seq": ((math.inf, "translator"),),
 }
+# What takes a default's place where the text is so long that the time allows for no second reading: there a shallower
+# and narrower model, which reads more of it, learns more (benchmarks/results/shapes.md).
+FOR_LONG_TEXTS: dict[str, str] = {"small": "shallow"}
 DEFAULT_MINUTES = 3.0
 
 _MODERN: Settings = {  # Qwen3's: the fastest-learning layout that transformers, GGUF and ONNX can store
@@ -51,12 +54,17 @@ _MUON: Settings = {
 PRESETS: dict[str, Preset] = {
     "tiny": Preset(
         about="the default for up to one minute; tuned for 30 seconds on two CPU cores",
-        model={**_MODERN, "block_size": 128, "n_layers": 2, "n_heads": 4, "d_model": 128},
+        model={**_MODERN, "block_size": 128, "n_layers": 2, "n_heads": 4, "d_model": 96},
         train={**_MUON, "steps": 400, "batch_size": 12, "learning_rate": 0.015, "beta1": 0.7},
     ),
     "small": Preset(
         about="the default; tuned for the lowest loss after three minutes on two CPU cores",
         model={**_MODERN, "block_size": 256, "n_layers": 4, "n_heads": 4, "d_model": 128},
+        train={**_MUON, "steps": 1000, "batch_size": 8},
+    ),
+    "shallow": Preset(
+        about="the default for a text too long to be read twice in the time; tuned for two minutes on two CPU cores",
+        model={**_MODERN, "block_size": 256, "n_layers": 2, "n_heads": 4, "d_model": 96},
         train={**_MUON, "steps": 1000, "batch_size": 8},
     ),
     "medium": Preset(
@@ -251,10 +259,15 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def default_preset(objective: str = "causal", minutes: float | None = None) -> str:
-    """The name of the preset that is taken for an objective in so much time, `DEFAULT_MINUTES` if None."""
+def default_preset(objective: str = "causal", minutes: float | None = None, *, long_text: bool = False) -> str:
+    """The name of the preset that is taken for an objective in so much time, `DEFAULT_MINUTES` if None.
+
+    Args:
+        long_text: the time will not be enough to read the text twice.
+    """
     minutes = DEFAULT_MINUTES if minutes is None else minutes
-    return next(name for most, name in DEFAULTS[objective] if minutes <= most)
+    name = next(name for most, name in DEFAULTS[objective] if minutes <= most)
+    return FOR_LONG_TEXTS.get(name, name) if long_text else name
 
 
 def preset(name: str) -> Preset:

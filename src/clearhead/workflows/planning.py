@@ -1,12 +1,14 @@
 """Choose the options that are not set, from the data's size, the time and the machine, with a reason for each."""
 
 import math
+import os
+import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clearhead.config import RunConfig
+from clearhead.config import DataConfig, RunConfig
 from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, default_preset, preset
 from clearhead.data import CORPORA, is_pairs
 from clearhead.errors import DataError, UsageError
@@ -167,9 +169,23 @@ def _preset_for(settings: Settings, name: str | None, minutes: float | None) -> 
     data = RunConfig.read({"data": settings.get("data", {})}).data
     implied = "seq2seq" if is_pairs(data) else "causal"
     objective = str(settings.get("objective", implied))
-    name = name or default_preset(objective if objective in DEFAULTS else "causal", minutes)
+    if name is None:
+        known = objective if objective in DEFAULTS else "causal"
+        name = default_preset(known, minutes, long_text=_is_long(data, minutes))
     own = "with your own changes" if "model" in settings else preset(name).about
     return preset(name).options, f"preset '{name}', {own}"
+
+
+def _is_long(data: DataConfig, minutes: float | None) -> bool:
+    """Whether the time will not be enough to read the text twice, as far as is known before it is read."""
+    corpus = CORPORA.get(data.source)
+    if corpus is not None:
+        return corpus.sized is not None and data.corpus_characters is None  # it is made as long as the time can use
+    try:
+        size = os.stat(os.path.expanduser(data.source))
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(size.st_mode) and 2 * size.st_size >= CHARACTERS_PER_MINUTE * (minutes or DEFAULT_MINUTES)
 
 
 def _corpus_characters(
