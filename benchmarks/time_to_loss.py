@@ -62,7 +62,8 @@ GOALS: dict[str, Goal] = {
         window=64,
         beside_nanogpt=True,
         recipes={
-            "plain Transformer": "--preset tiny --data.tokenizer char --train.steps 160 --train.eval_every 160",
+            "plain Transformer": "--preset tiny --model.d_model 128 --data.tokenizer char "
+            "--train.steps 160 --train.eval_every 160",
             "with n-gram tables": "--preset ngram-tables --train.steps 23 --train.eval_every 23",
         },
     ),
