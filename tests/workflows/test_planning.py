@@ -13,7 +13,7 @@ from pair_helpers import write_pairs
 from workflow_helpers import tiny, trained, write_text
 
 from clearhead.config import DataConfig, RunConfig
-from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, preset
+from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, FOR_LONG_TEXTS, PRESETS, preset
 from clearhead.data import training_batch
 from clearhead.errors import DataError, UsageError
 from clearhead.options import merge
@@ -232,6 +232,22 @@ def test_time_picks_the_preset(objective: str) -> None:
         start = planning.choose_start({"objective": objective, "data": data}, None, minutes)
         named.append(start.description.split("'")[1])
     assert list(dict.fromkeys(named)) == [name for _, name in DEFAULTS[objective]]
+
+
+@pytest.mark.parametrize("name", FOR_LONG_TEXTS)
+def test_a_text_too_long_to_be_read_twice_gets_a_shallower_model(name: str) -> None:
+    def described(source: str, **data: object) -> str:
+        return planning.choose_start({"data": {"source": source, **data}}, None, minutes).description
+
+    minutes = next(most for most, default in DEFAULTS["causal"] if default == name)
+    enough = math.ceil(planning.CHARACTERS_PER_MINUTE * minutes / 2)
+    Path("long.txt").write_bytes(b"a" * enough)
+    Path("short.txt").write_bytes(b"a" * (enough - 1))
+    for source in ("long.txt", "stories"):
+        assert f"'{FOR_LONG_TEXTS[name]}'" in described(source)
+    for source in ("short.txt", "shakespeare", ".", "nowhere.txt", "-"):
+        assert f"'{name}'" in described(source)
+    assert f"'{name}'" in described("stories", corpus_characters=10_000)  # as much as the person wants, read often
 
 
 def test_a_preset_says_how_long_unless_time_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
