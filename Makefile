@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# A waiting thread yields soon, so a busy neighbour costs little; the command sets the same for itself.
+# A waiting thread yields soon, so a busy neighbor costs little; the command sets the same for itself.
 export GOMP_SPINCOUNT ?= 1000
 ifneq ($(wildcard ../shared/data),)
 export CLEARHEAD_DATA ?= $(abspath ../shared/data)

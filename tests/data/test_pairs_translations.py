@@ -51,8 +51,8 @@ CASES_AND_ENDINGS = [
         "Wir streiten mit Pauls altem Onkel.",
     ),
     (
-        clause("find", "past", subject=np("the neighbor"), object=np("fat cat", owner=np("the old fisherman"))),
-        "The neighbor found the old fisherman's fat cat.",
+        clause("find", "past", subject=np("the neighbour"), object=np("fat cat", owner=np("the old fisherman"))),
+        "The neighbour found the old fisherman's fat cat.",
         "Der Nachbar fand die dicke Katze des alten Fischers.",
     ),
     (

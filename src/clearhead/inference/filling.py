@@ -144,8 +144,8 @@ def _window(n_tokens: int, positions: list[int], block_size: int) -> tuple[int, 
             f"from the first {MASKED} to the last it is {span} tokens, but the model reads {block_size} at once; "
             "fill in those that stand near each other, and then the others"
         )
-    centred = (positions[0] + positions[-1] + 1 - block_size) // 2
-    return max(0, min(centred, n_tokens - block_size)), min(n_tokens, block_size)
+    centered = (positions[0] + positions[-1] + 1 - block_size) // 2
+    return max(0, min(centered, n_tokens - block_size)), min(n_tokens, block_size)
 
 
 def _join(tokenizer: Tokenizer, ids: list[int], positions: list[int], pieces: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ static inline To same_bits(From from) {
     return to;
 }
 
-// Neighbouring groups of WIDTH lanes, added: those of a and of b, in turn. With the widths 1, 2, 4, ... one after the
+// Neighboring groups of WIDTH lanes, added: those of a and of b, in turn. With the widths 1, 2, 4, ... one after the
 // other, as many registers as one has lanes become the register of their totals, in their order.
 template <int64_t WIDTH, size_t... LANE>
 static inline Lanes folded(Lanes a, Lanes b, std::index_sequence<LANE...>) {
