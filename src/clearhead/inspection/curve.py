@@ -68,13 +68,17 @@ def _finite(points: Iterable[Point]) -> tuple[Point, ...]:
 
 
 def smooth(points: tuple[Point, ...], share: float = 0.02) -> tuple[Point, ...]:
-    """A centred running mean over `share` of the points; the window narrows at both ends, so nothing lags."""
+    """A centered running mean over `share` of the points.
+
+    The window narrows at the start, where a loss falls steeply, and is cut at the end, where it is flat and noisy.
+    """
     reach = int(len(points) * share / 2)
     sums = [0.0, *accumulate(loss for _, loss in points)]
     smoothed = []
     for i, (step, loss) in enumerate(points):
-        near = min(reach, i, len(points) - 1 - i)
-        mean = (sums[i + near + 1] - sums[i - near]) / (2 * near + 1) if near else loss
+        near = min(reach, i)
+        end = min(len(points), i + near + 1)
+        mean = (sums[end] - sums[i - near]) / (end - i + near) if near else loss
         smoothed.append((step, mean))
     return tuple(smoothed)
 
