@@ -192,3 +192,16 @@ def assert_a_bar(shown: str) -> None:
 
 def is_colored(shown: str) -> bool:
     return any(code in shown for code in ("\x1b[32m", "\x1b[1;32m", "\x1b[38;5;"))
+
+
+def test_a_third_ctrl_c_ends_a_training_with_one_sentence() -> None:
+    write_text()
+    with start("train", "my.txt", "--out", "run", *ENDLESS) as training:
+        training.wait_for("step      1/")
+        training.send(signal.SIGSTOP)
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # equal signals that wait would be one
+            training.send(name)
+        training.send(signal.SIGCONT)
+        code, _, err = training.end()
+    assert (code, err.count("\n")) == (130, 1), err
+    assert err.startswith("clearhead: ")

@@ -72,6 +72,8 @@ def run(argv: list[str]) -> int:
             code = _fail(_cause(error), as_json="--json" in argv)
         except SystemExit as request:  # of argparse after its help, or of a third Ctrl-C
             code = request.code if isinstance(request.code, int) else 0
+            if code == InterruptedRunError.exit_code:
+                code = _fail(_cause(request), as_json="--json" in argv)
         return _settle(out, code)
 
 

@@ -70,15 +70,15 @@ def _finite(points: Iterable[Point]) -> tuple[Point, ...]:
 def smooth(points: tuple[Point, ...], share: float = 0.02) -> tuple[Point, ...]:
     """A centered running mean over `share` of the points.
 
-    The window narrows at the start, where a loss falls steeply, and is cut at the end, where it is flat and noisy.
+    The window narrows at both ends, so that nothing lags, but never to a single point at the end, which is noisy.
     """
     reach = int(len(points) * share / 2)
     sums = [0.0, *accumulate(loss for _, loss in points)]
     smoothed = []
     for i, (step, loss) in enumerate(points):
-        near = min(reach, i)
-        end = min(len(points), i + near + 1)
-        mean = (sums[end] - sums[i - near]) / (end - i + near) if near else loss
+        after = min(reach, i, len(points) - 1 - i)
+        before = max(after, min(reach // 2, i))
+        mean = (sums[i + after + 1] - sums[i - before]) / (before + 1 + after) if before else loss
         smoothed.append((step, mean))
     return tuple(smoothed)
 
