@@ -214,7 +214,7 @@ def test_stories_have_as_many_characters_as_are_wanted() -> None:
 def test_a_longer_text_is_given_a_larger_vocabulary_within_bounds() -> None:
     sizes = [suggested_vocab_size(n_bytes) for n_bytes in range(0, 4_000_000, 1000)]
     assert sizes == sorted(sizes)
-    assert (sizes[0], sizes[-1]) == (512, 4096)
+    assert (sizes[0], sizes[-1]) == (512, 8192)
     assert all(size % 64 == 0 for size in sizes)
 
 

@@ -250,6 +250,23 @@ def test_a_text_too_long_to_be_read_twice_gets_a_shallower_model(name: str) -> N
     assert f"'{name}'" in described("stories", corpus_characters=10_000)  # as much as the person wants, read often
 
 
+def test_a_text_that_is_read_often_gets_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps_of(0.01, monkeypatch)
+    dropouts = [plan({}, None, 0.5, prepared(n)).config.model.dropout for n in (5_000_000, 500_000, 100_000, 20_000)]
+    assert dropouts == sorted(dropouts)
+    assert (dropouts[0], dropouts[-1]) == (0.0, planning.DROPOUTS[-1][1])
+    short = prepared(20_000)
+    chosen = plan({}, None, 0.5, short)
+    assert any("dropout" in reason for reason in chosen.reasons)
+    own = {"model": {"dropout": 0.05}}
+    assert plan(own, None, 0.5, short).config.model.dropout == 0.05
+    assert plan({}, "small", 0.5, short).config.model.dropout == PRESETS["small"].model.get("dropout", 0.0)
+    assert plan({"train": {"steps": 5000}}, None, None, short).config.model.dropout == 0.0, "so many were asked for"
+    masked = prepared(20_000, MaskedTask, tokenizer="auto")
+    default = RunConfig.read(PRESETS["masked"].options).model.dropout
+    assert plan({"objective": "masked"}, None, 0.5, masked).config.model.dropout == default
+
+
 def test_a_preset_says_how_long_unless_time_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     steps_of(0.05, monkeypatch)
     text = prepared(5000)

@@ -9,8 +9,8 @@ from clearhead.data.tokenizers import Tokenizer
 
 _CHAR_ALPHABET = 256  # auto: characters are the tokens where they are few...
 _CHAR_BYTES = 2**17  # ...and the text is too short to train a BPE on
-_BYTES_PER_TOKEN = 256  # of text for each entry of a vocabulary: benchmarks/results/vocabulary.md
-_VOCAB_SIZES = 512, 4096  # the smallest and the largest that is chosen
+_BYTES_PER_TOKEN = 192  # of text for each entry of a vocabulary: benchmarks/results/vocabulary.md
+_VOCAB_SIZES = 512, 8192  # the smallest and the largest that is chosen
 
 
 def suggested_vocab_size(n_bytes: int) -> int:

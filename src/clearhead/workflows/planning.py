@@ -27,6 +27,7 @@ EVALUATIONS = (3, 8)  # along one training, at least and at most
 SHARE_FOR_EVALUATIONS = 0.1  # of the time of the steps
 TOKENS_OF_AN_EVALUATION = 2**14  # fewer save nothing that counts, and say too little
 BYTES_OF_A_WEIGHT = 4  # float32
+DROPOUTS = (5, 0.0), (7, 0.1), (10, 0.2), (math.inf, 0.3)  # by the most passes: benchmarks/results/passes.md
 SHARE_OF_MEMORY = 0.5  # what is taken on paper, above which it may be too small in fact
 
 
@@ -148,6 +149,9 @@ def plan(start: Start, task: Task) -> Plan:
         steps, why = pace.steps, pace.reason
     config = _fit_to_steps(config, settings, steps, task.held_out_tokens)
     reasons = [_model_reason(config, start), _length_reason(config, why)]
+    if pace is not None and _chooses_dropout(start):
+        config, reason = _fit_dropout(config, steps / task.steps_per_pass(config))
+        reasons += reason
     if config.train.eval_tokens is not None and "eval_tokens" not in own:
         reasons.append(_evaluation_reason(config, task.held_out_tokens))
     if start.pretrained and "learning_rate" not in own:
@@ -236,6 +240,19 @@ def _fit_to_steps(config: RunConfig, settings: Settings, steps: int, held_out: i
     return RunConfig.read(
         config.model_dump(), {"train": {key: value for key, value in fitting.items() if key not in own}}
     )
+
+
+def _chooses_dropout(start: Start) -> bool:
+    """Whether neither the person nor a preset that they named says how much dropout a model of one text has."""
+    own = start.preset is not None or start.pretrained is not None or "dropout" in start.settings.get("model", {})
+    return not own and start.config.objective == "causal" and start.config.model.architecture != "bigram"
+
+
+def _fit_dropout(config: RunConfig, passes: float) -> tuple[RunConfig, list[str]]:
+    """The more often a text is read, the more dropout keeps the model from learning it by heart."""
+    dropout = next(dropout for most, dropout in DROPOUTS if passes <= most)
+    config = RunConfig.read(config.model_dump(), {"model": {"dropout": dropout}})
+    return config, [f"dropout {dropout:g}: the text is read {passes:.0f} times"] if dropout else []
 
 
 def _beside(eval_every: int, planned: int, steps: int) -> int:
