@@ -62,8 +62,9 @@ GOALS: dict[str, Goal] = {
         window=64,
         beside_nanogpt=True,
         recipes={
-            "plain Transformer": "--preset tiny --model.d_model 128 --data.tokenizer char "
-            "--train.steps 160 --train.eval_every 160",
+            "plain Transformer": "--preset tiny --data.tokenizer char --model.d_model 64 --model.n_heads 2 "
+            "--model.block_size 64 --train.batch_size 16 --train.learning_rate 0.02 --train.steps 280 "
+            "--train.eval_every 280",
             "with n-gram tables": "--preset ngram-tables --train.steps 23 --train.eval_every 23",
         },
     ),
