@@ -3,7 +3,13 @@
 Importing this loads no torch; a name that needs it loads it when it is first touched.
 """
 
+import os
+
 from clearhead.lazy import attach, provide
+
+# OpenMP reads it when torch loads: a waiting thread yields soon. With the default, a busy neighbor makes a step 12
+# times slower.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 TYPE_CHECKING = False  # as `typing` has it, which takes a while to load
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is first touched

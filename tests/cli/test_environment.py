@@ -35,6 +35,14 @@ def test_a_program_that_has_torch_keeps_its_collector_as_it_is() -> None:
     assert gc.isenabled()
 
 
+@pytest.mark.parametrize("own", [None, "7"])
+def test_waiting_threads_yield_soon_also_in_a_notebook(own: str | None) -> None:
+    variables = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    code = "import clearhead, os; print(os.environ['GOMP_SPINCOUNT'])"
+    done = finish([sys.executable, "-c", code], env=variables | ({"GOMP_SPINCOUNT": own} if own else {}))
+    assert done.stdout.strip() == (own or "1000")
+
+
 ENDS = {
     "what was printed is sent": ("print('sent')", "sent"),
     "what was registered runs": ("atexit.register(print, 'registered')", "registered"),

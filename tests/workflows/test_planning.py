@@ -191,6 +191,17 @@ def test_more_time_is_more_steps_until_the_text_is_learnt_by_heart(monkeypatch: 
     assert plan({}, None, None, text).config == plan({}, None, DEFAULT_MINUTES, text).config
 
 
+def test_a_default_model_is_trained_on_the_slowest_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps_of(5.0, monkeypatch)
+    text = prepared(200_000)
+    slow = plan({}, None, 0.5, text)
+    assert 1 <= slow.config.train.steps < budget.MIN_STEPS
+    assert any("so slow" in reason for reason in slow.reasons)
+    for settings, name in (({}, "tiny"), ({"model": {"n_layers": 2}}, None), ({"train": {"batch_size": 8}}, None)):
+        with pytest.raises(UsageError, match="fewer than 100 steps"):
+            plan(settings, name, 0.5, text)
+
+
 def test_evaluations_take_little_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A forward pass is a third of a step, so a tenth of the time buys 0.3 evaluated tokens for each trained one."""
     steps_of(0.01, monkeypatch)

@@ -13,14 +13,12 @@ from typing import NoReturn
 
 from clearhead.cli import interrupts
 
-SPINS = "1000"  # a waiting thread then yields soon; with the default a busy neighbor makes a step 12 times slower
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # mallopt's names for them
 KEEP = 1 << 30  # bytes
 
 
 def prepare_process() -> None:
-    """Short spinning for OpenMP, and an allocator that keeps freed memory instead of giving it back at every step."""
-    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    """Threads for the tokenizers, and an allocator that keeps freed memory instead of giving it back at every step."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it, musl has not

@@ -124,6 +124,8 @@ class Pace:
         tokens = config.train.steps * config.train.batch_size * config.model.block_size
         parts = estimate_cost(config.model).parts
         parameters = sum(size for part, size in parts.items() if "embedding" not in part and part != "head")
+        if self.steps < min(MIN_STEPS, self.most):
+            return ["note: the machine is so slow now that this model will hardly learn; give it more time"]
         if tokens >= MIN_TOKENS * parameters or self.steps == self.most:
             return []
         return [
@@ -132,15 +134,18 @@ class Pace:
         ]
 
 
-def measure_pace(minutes: float, start_time: float, config: RunConfig, task: Task, *, is_new: bool = True) -> Pace:
-    """Measure a step, and refuse a model that is too large for the time.
+def measure_pace(
+    minutes: float, start_time: float, config: RunConfig, task: Task, *, is_new: bool = True, is_default: bool = False
+) -> Pace:
+    """Measure a step, and refuse a model that is too large for the time, if somebody chose it.
 
     Args:
         minutes: how long everything may take, from `start_time` on, in seconds of `time.perf_counter`.
         is_new: the model is not trained yet, so that another preset could take its place.
+        is_default: nobody chose the model; it is small, so that a machine too slow for it is only busy for now.
 
     Raises:
-        UsageError: fewer than a hundred steps fit into the time.
+        UsageError: fewer than a hundred steps of a model that somebody chose fit into the time.
     """
     deadline = start_time + 60 * minutes - FINISH_SECONDS
     available = SHARE_FOR_STEPS * max(deadline - time.perf_counter(), 30 * minutes)
@@ -150,9 +155,9 @@ def measure_pace(minutes: float, start_time: float, config: RunConfig, task: Tas
     per_step = _least_seconds(config, task)
     if fewest * per_step < available:
         per_step = seconds_per_step(config, task, patience=2 * available / fewest)
-    if fewest * per_step > available:
+    if fewest * per_step > available and not is_default:
         raise UsageError(_too_large(minutes, per_step, fewest, available, config, is_new=is_new))
-    steps = int(available / per_step)
+    steps = max(1, int(available / per_step))
     if steps > enough:
         reason = f"{MAX_PASSES} passes over the data; more would only learn it by heart"
     else:

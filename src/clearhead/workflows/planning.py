@@ -145,7 +145,9 @@ def plan(start: Start, task: Task) -> Plan:
         steps, why = config.train.steps, "given" if "steps" in own else f"as the preset '{start.preset}' says"
         pace = None
     else:
-        pace = measure_pace(minutes, start.start_time, config, task, is_new=start.pretrained is None)
+        is_new = start.pretrained is None
+        is_default = is_new and start.preset is None and not {"model", "train"} & start.settings.keys()
+        pace = measure_pace(minutes, start.start_time, config, task, is_new=is_new, is_default=is_default)
         steps, why = pace.steps, pace.reason
     config = _fit_to_steps(config, settings, steps, task.held_out_tokens)
     reasons = [_model_reason(config, start), _length_reason(config, why)]
