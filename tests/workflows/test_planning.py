@@ -197,9 +197,9 @@ def test_a_default_model_is_trained_on_the_slowest_machine(monkeypatch: pytest.M
     slow = plan({}, None, 0.5, text)
     assert 1 <= slow.config.train.steps < budget.MIN_STEPS
     assert any("so slow" in reason for reason in slow.reasons)
-    for settings, name in (({}, "tiny"), ({"model": {"n_layers": 2}}, None), ({"train": {"batch_size": 8}}, None)):
+    for own, name in (({}, "tiny"), ({"model": {"n_layers": 2}}, None), ({"train": {"batch_size": 8}}, None)):
         with pytest.raises(UsageError, match="fewer than 100 steps"):
-            plan(settings, name, 0.5, text)
+            plan(own, name, 0.5, text)
 
 
 def test_evaluations_take_little_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
