@@ -71,7 +71,7 @@ def test_a_text_that_is_none(name: str, call: Caller) -> None:
 def test_a_source_that_is_not_there(call: Caller) -> None:
     write_text()
     assert "did you mean 'my.txt'?" in refused(call, 3, "train", "my.tx")
-    assert "the corpora are stories, shakespeare" in refused(call, 3, "train", "qqqqqqqq")
+    assert "the corpora of text are stories, shakespeare" in refused(call, 3, "train", "qqqqqqqq")
     Path("folder").mkdir()
     Path("folder/a.py").write_text("x = 1", encoding="utf-8")
     assert "folder holds no .txt or .md file" in refused(call, 3, "train", "folder")

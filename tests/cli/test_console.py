@@ -65,7 +65,7 @@ def test_an_event_is_shown_for_what_it_is_whatever_its_class_is_called(capsys: p
         Warned("take care"),
         CheckPassed("all is well"),
         Started(Path("runs/a"), 1, 5, None),
-        Replanned(4),
+        Replanned(3),
         Stepped(2, 2.5, 0.001, 0.5, 64, 0.1, skipped=False),
         Evaluated(4, 1.25, 512, best=True),
         Sampled(4, "Once upon"),
@@ -82,7 +82,7 @@ def test_an_event_is_shown_for_what_it_is_whatever_its_class_is_called(capsys: p
         "take care",
         "all is well",
         "after step 1 of 5",
-        "4 steps fit",
+        "3 steps fit",
         "loss 2.5",
         "1.25",
         "Once",
@@ -90,6 +90,15 @@ def test_an_event_is_shown_for_what_it_is_whatever_its_class_is_called(capsys: p
         "it learned",
     ):
         assert part in shown
+
+
+def test_a_plan_that_hardly_changes_is_not_told_again(capsys: pytest.CaptureFixture[str]) -> None:
+    with Console() as console:
+        for event in (Started(Path("runs/a"), 0, 1000, None), *map(Replanned, (950, 1100, 1210, 1250, 1000))):
+            console.on_event(event)
+    shown = capsys.readouterr().out
+    assert shown.count("than measured") == 1
+    assert "faster than measured: 1,210 steps fit into the time, not 1,000" in shown
 
 
 @pytest.mark.parametrize(

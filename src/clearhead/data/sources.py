@@ -53,7 +53,7 @@ def open_source(source: str, cache: Path, characters: int | None = None) -> Sour
     if source.partition(":")[0] in PAIR_CORPORA:
         raise DataError(f"the corpus {source} is sentence pairs, not a text; the corpora of text are {_names(CORPORA)}")
     close = nearby(source, path, [*CORPORA, *PAIR_CORPORA])
-    known = f"the corpora are {_names(CORPORA)}, and of sentence pairs {_names(PAIR_CORPORA)}"
+    known = f"the corpora of text are {_names(CORPORA)}; those of sentence pairs: {_names(PAIR_CORPORA)}"
     raise DataError(f"there is no file, folder or corpus '{source}'; {close or known}")
 
 

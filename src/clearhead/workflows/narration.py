@@ -18,6 +18,7 @@ from clearhead.workflows.events import (
 
 LINES = 20  # about steps, in a whole training, where no bar is moved
 SAMPLE_CHARACTERS = 240
+NEWS = 0.2  # share of the steps by which a plan must have changed since it was last told
 NAMES = {"bleu": "BLEU (greedy)"}  # of figures, as a person reads them
 
 
@@ -55,7 +56,7 @@ class Narrator:
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
-        self.steps = 0
+        self.steps = self.told_steps = 0
         self.bytes_per_token: float | None = None
         self.tokens, self.seconds, self.is_first = 0, 0.0, True
 
@@ -90,15 +91,20 @@ class Narrator:
         self.screen.line(*([(head + colon, "bold"), (rest, "")] if colon and " " not in head else [(text, "")]))
 
     def _started(self, event: Started) -> None:
-        self.steps, self.bytes_per_token = event.steps, event.bytes_per_token
+        self.steps = self.told_steps = event.steps
+        self.bytes_per_token = event.bytes_per_token
         if event.step:
             self._line(f"continuing after step {event.step:,} of {event.steps:,} in {event.folder}")
         self.screen.begin(event.step, event.steps)
 
     def _replanned(self, event: Replanned) -> None:
-        pace = "slower" if event.steps < self.steps else "faster"
-        self._line(f"the machine is {pace} than measured: {event.steps:,} steps fit into the time, not {self.steps:,}")
         self.steps = event.steps
+        if abs(event.steps - self.told_steps) > NEWS * self.told_steps:
+            pace = "slower" if event.steps < self.told_steps else "faster"
+            self._line(
+                f"the machine is {pace} than measured: {event.steps:,} steps fit into the time, not {self.told_steps:,}"
+            )
+            self.told_steps = event.steps
         self.screen.set_steps(event.steps)
 
     def _stepped(self, event: Stepped) -> None:
