@@ -1,9 +1,16 @@
 """What people read: any text made safe for a terminal, and pages that are complete in themselves and load nothing."""
 
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from html import escape
 
 # The page may not load anything from anywhere; browsers hold it to that.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+# What would end a script's element, or what a browser changes before it computes a script's hash.
+NOT_IN_A_SCRIPT = re.compile(r"</script|<!--|[\0\r\ud800-\udfff]", re.IGNORECASE)
 
 # What a terminal obeys, or what changes where the characters beside it stand.
 CONTROLS = (*range(0x20), 0x7F, *range(0x80, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -48,8 +55,21 @@ footer { margin-top: 3.5rem; color: var(--soft); font-size: .85rem; }
 """
 
 
-def document(title: str, verdict: str, main: str, *, style: str = "", mood: str = "") -> str:
+def document(
+    title: str,
+    verdict: str,
+    main: str,
+    *,
+    style: str = "",
+    mood: str = "",
+    scripts: Sequence[str] = (),
+    data: Mapping[str, object] | None = None,
+) -> str:
     """The whole document.
+
+    A script reads `data` by `JSON.parse(document.getElementById("data").textContent)`, and writes what comes from
+    outside by `textContent` alone. The policy allows each script by its SHA-256 and nothing else, so neither a text
+    that became an element nor an attribute like `onerror` runs.
 
     Args:
         title: text, also the browser's.
@@ -57,13 +77,15 @@ def document(title: str, verdict: str, main: str, *, style: str = "", mood: str 
         main: what follows, as HTML in which every text went through `text`.
         style: rules of its own, behind those that all pages share.
         mood: a class of the verdict that `style` colors.
+        scripts: JavaScript of ours, run in this order after `main` is read; they share their top-level names.
+        data: JSON values (no NaN, no infinity) for the scripts. Every text in it goes through `printable`.
     """
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">
 <link rel="icon" href="data:,">
 <title>{text(title)} · Clearhead</title>
 <style>{STYLE}{style}</style>
@@ -77,9 +99,37 @@ def document(title: str, verdict: str, main: str, *, style: str = "", mood: str 
 {main}
 </main>
 <footer>Written by Clearhead. This page is complete in itself and loads nothing.</footer>
+{_data_element(data)}{"".join(f"<script>{script}</script>" for script in scripts)}
 </body>
 </html>
 """
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    for script in scripts:
+        assert NOT_IN_A_SCRIPT.search(script) is None, "a script with a character sequence that HTML would change"
+    digests = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    return f"{POLICY}; script-src {digests}" if scripts else POLICY
+
+
+def _data_element(data: Mapping[str, object] | None) -> str:
+    if data is None:
+        return ""
+    # JSON's own escapes, so no text can end the element; everything beyond ASCII is escaped as well.
+    encoded = json.dumps(_printable_values(data), allow_nan=False, separators=(",", ":"))
+    for sign in "<>&":
+        encoded = encoded.replace(sign, f"\\u{ord(sign):04x}")
+    return f'<script type="application/json" id="data">{encoded}</script>\n'
+
+
+def _printable_values(value: object) -> object:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {printable(str(key)): _printable_values(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable_values(item) for item in value]
+    return value
 
 
 def text(value: str) -> str:
