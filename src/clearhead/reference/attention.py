@@ -11,14 +11,6 @@ from clearhead.reference.norms import rmsnorm
 from clearhead.reference.positions import apply_rotary
 
 
-class AttentionInputs(NamedTuple):
-    """The mask, and the rotary angles and score bias of the positions."""
-
-    allowed: Allowed  # (B, T_q, T_k), from `may_attend`
-    angles: Array | None = None  # (B, T, K/2), from `rotary`; in self-attention
-    bias: Array | None = None  # (B, H, T_q, T_k), added to the scores
-
-
 class AttentionSteps(NamedTuple):
     """What attention computes, in order. Keys and values have been repeated for the query heads that they serve."""
 
@@ -29,6 +21,15 @@ class AttentionSteps(NamedTuple):
     weights: Array  # (B, H, T_q, T_k)
     mixed: Array  # (B, H, T_q, K)
     output: Array  # (B, T_q, D)
+
+
+class AttentionInputs(NamedTuple):
+    """The mask, the rotary angles and score bias of the positions, and a list that keeps the steps, if there is one."""
+
+    allowed: Allowed  # (B, T_q, T_k), from `may_attend`
+    angles: Array | None = None  # (B, T, K/2), from `rotary`; in self-attention
+    bias: Array | None = None  # (B, H, T_q, T_k), added to the scores
+    kept: list[AttentionSteps] | None = None  # each attention appends its steps
 
 
 def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, inputs: AttentionInputs) -> AttentionSteps:
@@ -58,7 +59,10 @@ def attend(x: Array, memory: Array, weights: Weights, config: ModelConfig, input
     shares = masked_softmax(scores, inputs.allowed)  # (B, H, T_q, T_k)
     mixed = shares @ value  # (B, H, T_q, T_k) (B, H, T_k, K) -> (B, H, T_q, K)
     output = linear(merge_heads(mixed), weights, "output")  # (B, T_q, H * K) -> (B, T_q, D)
-    return AttentionSteps(query, key, value, scores, shares, mixed, output)
+    steps = AttentionSteps(query, key, value, scores, shares, mixed, output)
+    if inputs.kept is not None:
+        inputs.kept.append(steps)
+    return steps
 
 
 def score(query: Array, key: Array, config: ModelConfig) -> Array:

@@ -56,7 +56,7 @@ def block(
         return x + branch(x, attend_to_itself, first, config) + branch(x, ffn, last, config)
     x = sublayer(x, attend_to_itself, first, config)  # (B, T, D)
     if memory is not None:
-        states, of_memory = memory.states, AttentionInputs(memory.allowed)
+        states, of_memory = memory.states, AttentionInputs(memory.allowed, kept=inputs.kept)
 
         def attend_to_memory(x: Array) -> Array:
             return attend(x, states, subtree(weights, "cross_attention.part"), config, of_memory).output  # (B, T, D)

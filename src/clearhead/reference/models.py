@@ -11,7 +11,7 @@ import numpy as np
 
 from clearhead.config import ModelConfig
 from clearhead.reference.arrays import Allowed, Array, Ids, Weights, linear, subtree
-from clearhead.reference.attention import AttentionInputs
+from clearhead.reference.attention import AttentionInputs, AttentionSteps
 from clearhead.reference.blocks import SourceMemory, stack
 from clearhead.reference.feedforward import FEEDFORWARDS
 from clearhead.reference.ngrams import ngram_vectors
@@ -20,13 +20,20 @@ from clearhead.reference.positions import ADDED, BIASED, ROTATED, may_attend, po
 
 
 def decoder(
-    weights: Weights, config: ModelConfig, ids: Ids, *, positions: Ids | None = None, documents: Ids | None = None
+    weights: Weights,
+    config: ModelConfig,
+    ids: Ids,
+    *,
+    positions: Ids | None = None,
+    documents: Ids | None = None,
+    kept: list[AttentionSteps] | None = None,
 ) -> Array:
     """Logits for the token after each token (Radford et al. 2018, equation 2): (B, T) -> (B, T, V).
 
     Args:
         positions: of the tokens; without them each row begins at 0 and has no padding.
         documents: (B, T) the number of each token's document: no attention from one to another.
+        kept: each attention appends its steps to this list, in the order in which they compute.
     """
     positions = positions_of(ids, None) if positions is None else positions  # (B, T)
     window = config.sliding_window
@@ -36,7 +43,7 @@ def decoder(
         tables = subtree(weights, "embedding_ngrams")
         x = x + ngram_vectors(ids, positions, documents, tables, config, config.embedding_ngrams)  # (B, T, D)
     x = add_positions(x, positions, weights, config)  # (B, T, D)
-    self_inputs = attention_inputs(positions, allowed, weights, config, causal=True)
+    self_inputs = attention_inputs(positions, allowed, weights, config, causal=True)._replace(kept=kept)
     x = stack(x, subtree(weights, "stack"), config, self_inputs, n_layers=config.n_layers)  # (B, T, D)
     if config.logit_ngrams > 1:
         tables = subtree(weights, "logit_ngrams")
@@ -52,12 +59,13 @@ def encoder(
     positions: Ids | None = None,
     documents: Ids | None = None,
     token_type_ids: Ids | None = None,
+    kept: list[AttentionSteps] | None = None,
 ) -> Array:
     """Logits for the token at each position (Devlin et al. 2019, arXiv 1810.04805): (B, T) -> (B, T, V).
 
     Args:
         positions: of the tokens; without them the config's `pad_id` tells what is padding.
-        documents: as in `decoder`.
+        documents, kept: as in `decoder`.
         token_type_ids: (B, T) of each token's segment, which has a vector as well (section 3 there); 0 without them.
     """
     positions = positions_of(ids, config.pad_id) if positions is None else positions  # (B, T)
@@ -67,7 +75,7 @@ def encoder(
         kinds = np.zeros_like(ids) if token_type_ids is None else token_type_ids  # (B, T)
         x = x + weights["segments.weight"][kinds]  # (B, T, D)
     x = add_positions(x, positions, weights, config)  # (B, T, D)
-    self_inputs = attention_inputs(positions, allowed, weights, config, causal=False)
+    self_inputs = attention_inputs(positions, allowed, weights, config, causal=False)._replace(kept=kept)
     x = stack(x, subtree(weights, "stack"), config, self_inputs, n_layers=config.n_layers)  # (B, T, D)
     return head(x, weights, config)  # (B, T, V)
 
@@ -80,6 +88,7 @@ def encoder_decoder(
     *,
     source_positions: Ids | None = None,
     target_positions: Ids | None = None,
+    kept: list[AttentionSteps] | None = None,
 ) -> Array:
     """Logits for the token after each token of the target (Vaswani et al. 2017, section 3).
 
@@ -87,6 +96,7 @@ def encoder_decoder(
 
     Args:
         source_positions, target_positions: of the tokens; without them the config's `pad_id` tells what is padding.
+        kept: as in `decoder`; the encoder's attentions come first, then each block's self- and cross-attention.
     """
     pad, start = config.pad_id, config.decoder_start_id
     source_positions = positions_of(source, pad) if source_positions is None else source_positions  # (B, T_src)
@@ -96,12 +106,13 @@ def encoder_decoder(
     x = add_positions(x, source_positions, weights, config, side="source_")  # (B, T_src, D)
     allowed = may_attend(source_positions, source_positions, causal=False)  # (B, T_src, T_src)
     self_inputs = attention_inputs(source_positions, allowed, weights, config, causal=False, side="source_")
+    self_inputs = self_inputs._replace(kept=kept)
     encoder_weights = subtree(weights, "encoder")
     states = stack(x, encoder_weights, config, self_inputs, n_layers=config.n_encoder_layers)  # (B, T_src, D)
 
     y = add_positions(embed(target, weights, config), target_positions, weights, config)  # (B, T, D)
     allowed = may_attend(target_positions, target_positions, causal=True)  # (B, T, T)
-    self_inputs = attention_inputs(target_positions, allowed, weights, config, causal=True)
+    self_inputs = attention_inputs(target_positions, allowed, weights, config, causal=True)._replace(kept=kept)
     memory = SourceMemory(states, may_attend(target_positions, source_positions, causal=False))
     y = stack(y, subtree(weights, "decoder"), config, self_inputs, memory, n_layers=config.n_layers)  # (B, T, D)
     return head(y, weights, config)  # (B, T, V)
