@@ -34,6 +34,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.config import TranslationConfig as TranslationConfig
     from clearhead.errors import ClearheadError as ClearheadError
     from clearhead.inference import generate_ids as generate_ids
+    from clearhead.inspection import intervene as intervene
+    from clearhead.inspection import record as record
     from clearhead.models import BigramLM as BigramLM
     from clearhead.models import DecoderLM as DecoderLM
     from clearhead.models import EncoderDecoder as EncoderDecoder
@@ -71,6 +73,7 @@ __getattr__, __dir__, __all__ = attach(
         ),
         "errors": ("ClearheadError",),
         "inference": ("generate_ids",),
+        "inspection": ("intervene", "record"),
         "models": ("BigramLM", "DecoderLM", "EncoderDecoder", "EncoderLM", "build_model"),
         "parts": ("positions_from_lengths",),
         "training": ("fit",),

@@ -53,6 +53,16 @@ pre { margin: 0; padding: 1rem 1.2rem; border: 1px solid var(--line); border-rad
   overflow-wrap: anywhere; }
 footer { margin-top: 3.5rem; color: var(--soft); font-size: .85rem; }
 """
+# A notebook's page has colors of its own, light or dark, so these are made of its ink.
+FRAGMENT_STYLE = """
+--ink: currentColor; --soft: color-mix(in srgb, currentColor 70%, transparent); --paper: transparent;
+--card: color-mix(in srgb, currentColor 5%, transparent); --line: color-mix(in srgb, currentColor 18%, transparent);
+--accent: #0072b2;
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 600; }
+figure { margin: 0; }
+"""
 
 
 def document(
@@ -103,6 +113,14 @@ def document(
 </body>
 </html>
 """
+
+
+def fragment(title: str, verdict: str, main: str, *, style: str = "") -> str:
+    """The same for the page of a notebook: its rules hold for this part alone. Arguments as for `document`."""
+    return (
+        f'<div class="clearhead"><style>.clearhead {{ {FRAGMENT_STYLE}{style} }}</style>'
+        f"<p><strong>{text(title)}</strong>. {text(verdict)}</p>{main}</div>"
+    )
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -1,34 +1,58 @@
-"""Looking at a model and its training: costs on paper, curves, reports. Nothing exported here needs torch."""
+"""Looking inside a model and at its training: traces, interventions, costs on paper, curves, reports.
 
-from clearhead.inspection.comparison import ComparedRun, ComparisonReport, render_comparison
-from clearhead.inspection.cost import CostEstimate, estimate_cost, flops_per_token, parameters
-from clearhead.inspection.curve import Curve, Point, bits_per_byte, in_bits, smooth, verdict
-from clearhead.inspection.plot import LossPlot
-from clearhead.inspection.report import Measurement, Sample, TrainingReport, render
-from clearhead.inspection.svg import Series, chart, picture
-from clearhead.inspection.terminal import draw
+Importing this loads no torch; a name that needs it loads it when it is first touched.
+"""
 
-__all__ = [
-    "ComparedRun",
-    "ComparisonReport",
-    "CostEstimate",
-    "Curve",
-    "LossPlot",
-    "Measurement",
-    "Point",
-    "Sample",
-    "Series",
-    "TrainingReport",
-    "bits_per_byte",
-    "chart",
-    "draw",
-    "estimate_cost",
-    "flops_per_token",
-    "in_bits",
-    "parameters",
-    "picture",
-    "render",
-    "render_comparison",
-    "smooth",
-    "verdict",
-]
+from clearhead.lazy import attach
+
+TYPE_CHECKING = False  # as `typing` has it, which takes a while to load
+if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is first touched
+    from clearhead.inspection.capture import activation_names as activation_names
+    from clearhead.inspection.capture import record as record
+    from clearhead.inspection.comparison import ComparedRun as ComparedRun
+    from clearhead.inspection.comparison import ComparisonReport as ComparisonReport
+    from clearhead.inspection.comparison import render_comparison as render_comparison
+    from clearhead.inspection.cost import CostEstimate as CostEstimate
+    from clearhead.inspection.cost import estimate_cost as estimate_cost
+    from clearhead.inspection.cost import flops_per_token as flops_per_token
+    from clearhead.inspection.cost import parameters as parameters
+    from clearhead.inspection.curve import Curve as Curve
+    from clearhead.inspection.curve import Point as Point
+    from clearhead.inspection.curve import bits_per_byte as bits_per_byte
+    from clearhead.inspection.curve import in_bits as in_bits
+    from clearhead.inspection.curve import smooth as smooth
+    from clearhead.inspection.curve import verdict as verdict
+    from clearhead.inspection.intervention import intervene as intervene
+    from clearhead.inspection.plot import LossPlot as LossPlot
+    from clearhead.inspection.report import Measurement as Measurement
+    from clearhead.inspection.report import Sample as Sample
+    from clearhead.inspection.report import TrainingReport as TrainingReport
+    from clearhead.inspection.report import render as render
+    from clearhead.inspection.sites import attention_sites as attention_sites
+    from clearhead.inspection.svg import Series as Series
+    from clearhead.inspection.svg import chart as chart
+    from clearhead.inspection.svg import picture as picture
+    from clearhead.inspection.terminal import draw as draw
+    from clearhead.inspection.trace import Trace as Trace
+    from clearhead.inspection.view import View as View
+    from clearhead.inspection.weights import WeightTable as WeightTable
+    from clearhead.inspection.weights import weigh as weigh
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "capture": ("activation_names", "record"),
+        "comparison": ("ComparedRun", "ComparisonReport", "render_comparison"),
+        "cost": ("CostEstimate", "estimate_cost", "flops_per_token", "parameters"),
+        "curve": ("Curve", "Point", "bits_per_byte", "in_bits", "smooth", "verdict"),
+        "intervention": ("intervene",),
+        "plot": ("LossPlot",),
+        "report": ("Measurement", "Sample", "TrainingReport", "render"),
+        "sites": ("attention_sites",),
+        "svg": ("Series", "chart", "picture"),
+        "terminal": ("draw",),
+        "trace": ("Trace",),
+        "view": ("View",),
+        "weights": ("WeightTable", "weigh"),
+    },
+)

@@ -1,64 +1,15 @@
 """Which words of a sentence its translation was made from, read from the cross-attention."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from clearhead.inference import evaluating
 from clearhead.inference.text_stream import INCOMPLETE
+from clearhead.inspection.capture import record
+from clearhead.inspection.sites import attention_sites
 from clearhead.models import EncoderDecoder
-from clearhead.parts import Attention, Block
-from clearhead.parts.eager_attention import eager_attention
-from clearhead.parts.masks import Mask
-from clearhead.parts.positions import Rotate
-
-
-def attention_weights(
-    attention: Attention,
-    x: Tensor,
-    memory: Tensor | None = None,
-    *,
-    mask: Mask = None,
-    rotate: Rotate | None = None,
-    bias: Tensor | None = None,
-) -> Tensor:
-    """The weights with which `attention` mixes the values of the same inputs: (B, H, T_q, T_k), rows that sum to 1.
-
-    A query that may attend to nothing has zeros.
-    """
-    query, key, value = attention.project(x, memory, rotate=rotate)
-    return eager_attention(query, key, value, mask=mask, bias=bias, scoring=attention.scoring, return_weights=True)[1]
-
-
-@contextmanager
-def capture_attention(attentions: Sequence[Attention]) -> Iterator[list[Tensor]]:
-    """Inside the `with`, each call of one of the modules adds its weights (B, H, T_q, T_k) to the list.
-
-    For calls without a cache, whose keys are not among the inputs. The hooks are removed whatever happens.
-    """
-    weights: list[Tensor] = []
-
-    # Passes on what the attention was called with, hence `Any`.
-    def look(module: Attention, args: tuple[Any, ...], options: Mapping[str, Any], output: Tensor) -> None:
-        assert options.get("cache") is None, "the keys in a cache are not seen here; call the model without one"
-        kwargs = {name: value for name, value in options.items() if name != "cache"}
-        weights.append(attention_weights(module, *args, **kwargs))
-
-    handles = [attention.register_forward_hook(look, with_kwargs=True) for attention in attentions]
-    try:
-        yield weights
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def cross_attentions(model: EncoderDecoder) -> list[Attention]:
-    """The cross-attention of each of the decoder's layers."""
-    sublayers = [block.cross_attention for block in model.decoder.blocks if isinstance(block, Block)]
-    return [sublayer.part for sublayer in sublayers if sublayer and isinstance(sublayer.part, Attention)]
 
 
 @torch.no_grad()
@@ -74,15 +25,20 @@ def alignment(
         end: the token that ends a translation, and begins it unless the model's config has another one for that.
         layer: the decoder's, counted from 0; the average of all of them without it.
     """
-    attentions = cross_attentions(model)
+    names = [
+        f"{site.name}.attention"
+        for site in attention_sites(model)
+        if site.kind == "cross" and layer in (None, site.layer)
+    ]
     start = model.config.first_token(end)
     row = [start, *target_ids][: len(target_ids)]  # the token before each of the targets is what it was written from
     if not row:
-        return torch.zeros(0, len(source_ids), device=model.device)
-    with evaluating(model), capture_attention(attentions if layer is None else [attentions[layer]]) as weights:
+        return torch.zeros(0, len(source_ids))
+    with evaluating(model), record(model, names) as trace:
         source, target = (torch.tensor([ids], device=model.device) for ids in (list(source_ids), row))
         model.body(source, target, source_positions=range(source.shape[1]), target_positions=range(target.shape[1]))
-    return torch.stack(weights).mean(dim=(0, 2))[0]  # (layers, 1, H, T_tgt, T_src) -> (T_tgt, T_src)
+    weights = torch.stack([trace.tensor(name) for name in names])  # (layers, 1, H, T_tgt, T_src)
+    return weights.mean(dim=(0, 2))[0]  # (T_tgt, T_src)
 
 
 def token_texts(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list[str]:

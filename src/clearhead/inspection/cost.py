@@ -198,10 +198,9 @@ def _stack(model: ModelConfig, n_layers: int, *, cross: bool = False) -> Archite
     """
     n_attentions = n_layers * (1 + cross)
     matrices = n_attentions * _attention_matrices(model) + n_layers * _feedforward_matrices(model)
-    attended = min(model.block_size, model.sliding_window or model.block_size)
     return ArchitectureCost(
         parts=_stack_parts(model, n_layers, cross),
-        flops_per_token=2 * matrices + 4 * n_attentions * _width(model) * attended,
+        flops_per_token=2 * matrices + 4 * n_attentions * _width(model) * attended_tokens(model),
         kept_numbers=_stack_kept(model, n_layers, cross),
         cached_numbers=2 * n_attentions * _kv_width(model),  # keys and values
     )
@@ -234,6 +233,11 @@ def _stack_kept(model: ModelConfig, n_layers: int, cross: bool) -> int:
     hidden = SAVED_ACTIVATIONS[model.feedforward]
     layer = (1 + cross) * attention + hidden * model.d_ff + (2 + cross) * norm * D
     return n_layers * layer + norm * D
+
+
+def attended_tokens(model: ModelConfig) -> int:
+    """How many keys a query meets at full context: the whole of it, or the window."""
+    return min(model.block_size, model.sliding_window or model.block_size)
 
 
 def _norm(model: ModelConfig) -> int:

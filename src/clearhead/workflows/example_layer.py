@@ -1,19 +1,14 @@
 """A decoder layer small enough to print: the twin's numbers and, where asked, those of our parts beside them."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from clearhead import reference
 from clearhead.config import ModelConfig
+from clearhead.inspection import record
 from clearhead.models import make_block
-from clearhead.parts import attend
-from clearhead.parts.masks import Mask
 from clearhead.reference import Array
 
 
@@ -78,52 +73,23 @@ def through_our_parts(example: reference.ExampleLayer) -> dict[str, Array]:
     block = make_block(example.config, cross=True).double().eval()
     block.load_state_dict({name: torch.tensor(array) for name, array in example.weights.items()})
     x, memory = (torch.tensor(intermediate.values) for intermediate in example.intermediates[:2])
-    with _watching(block) as (inputs, outputs):
+    with record(block) as trace:
         block(x, memory, mask="causal")
 
-    intermediates: dict[str, Tensor] = {}
-    masks: dict[str, Mask] = {"self_attention": "causal", "cross_attention": None}
-    for sublayer, mask in masks.items():
-        label, inside = sublayer.replace("_", "-"), f"{sublayer}.part"
-        query, key, value = (_heads(outputs[f"{inside}.{name}"], example) for name in ("query", "key", "value"))
-        one_each = torch.eye(key.shape[2], dtype=key.dtype).expand(*key.shape[:3], -1)  # (B, H, T_k, T_k)
-        intermediates |= {f"{label} query": query, f"{label} key": key, f"{label} value": value}
-        intermediates[f"{label} weights"] = attend(query, key, one_each, mask=mask)  # values that tell whose they are
-        intermediates[f"{label} mixed"] = _heads(inputs[f"{inside}.output"], example)
-        intermediates[label] = outputs[inside]
-    intermediates |= {"ffn up": outputs["feedforward.part.up"], "ffn hidden": inputs["feedforward.part.down"]}
-    intermediates["ffn"] = outputs["feedforward.part"]
+    intermediates: dict[str, Array] = {}
+    names = {"query": "q", "key": "k", "value": "v", "weights": "attention", "mixed": "mixed"}
+    for sublayer in ("self_attention", "cross_attention"):
+        label = sublayer.replace("_", "-")
+        intermediates |= {f"{label} {name}": trace[f"{sublayer}.part.{step}"] for name, step in names.items()}
+        intermediates[label] = trace[f"{sublayer}.part"]
+    intermediates |= {"ffn up": trace["feedforward.part.up"], "ffn hidden": trace["feedforward.part.hidden"]}
+    intermediates["ffn"] = trace["feedforward.part"]
 
-    before = "x"
+    before, stream = "x", x.numpy()
     for sublayer, after in reference.SUBLAYERS:
         written = {"feedforward": "ffn"}.get(sublayer, sublayer.replace("_", "-"))
-        intermediates[f"norm({before})"] = outputs[f"{sublayer}.norm"]  # a step of the pre-norm layer
-        intermediates[f"{before} + {written}"] = inputs[f"{sublayer}.norm"]  # a step of the post-norm layer
-        intermediates[after] = outputs[sublayer]
+        intermediates[f"norm({before})"] = trace[f"{sublayer}.norm"]  # a step of the pre-norm layer
+        intermediates[f"{before} + {written}"] = stream + trace[f"{sublayer}.part"]  # a step of the post-norm layer
+        intermediates[after] = stream = trace[sublayer]
         before = after
-    return {name: numbers.numpy() for name, numbers in intermediates.items()}
-
-
-def _heads(x: Tensor, example: reference.ExampleLayer) -> Tensor:
-    B, T, _ = x.shape
-    return x.view(B, T, example.config.n_heads, -1).transpose(1, 2)  # (B, T, H * K) -> (B, T, H, K) -> (B, H, T, K)
-
-
-@contextmanager
-def _watching(module: nn.Module) -> Iterator[tuple[dict[str, Tensor], dict[str, Tensor]]]:
-    """Inside the `with`, what goes first into each of the module's parts and what comes out of it, by their names."""
-    inputs: dict[str, Tensor] = {}
-    outputs: dict[str, Tensor] = {}
-
-    def watch(name: str, part: nn.Module) -> RemovableHandle:
-        def look(part: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-            inputs[name], outputs[name] = args[0], output
-
-        return part.register_forward_hook(look)
-
-    handles = [watch(name, part) for name, part in module.named_modules()]
-    try:
-        yield inputs, outputs
-    finally:
-        for handle in handles:
-            handle.remove()
+    return intermediates
