@@ -36,6 +36,21 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "run")
 
 
+def test_describe_lists_every_weight_and_writes_files(call: Caller) -> None:
+    shape = ("--preset", "vaswani2017", "--model.bias")
+    lines = call("describe", *shape, "--by", "weight", "--csv", "weights.csv", "--report", "weights.html").out
+    assert all(number in lines for number in ("262,656", "1,050,624", "2,099,712", "1,049,088", "3,072", "4,204,032"))
+    assert Path("weights.csv").read_text(encoding="utf-8").count("262656") == 12
+    assert "4,204,032" in Path("weights.html").read_text(encoding="utf-8")
+    table = call("describe", *shape, "--by", "sublayer", "--json").json
+    assert table.keys() == {"parameters", "flops_per_token", "bytes", "by", "rows"}
+    assert (
+        sum(row["parameters"] * row["count"] for row in table["rows"] if row["sublayer"] != "block")
+        == (table["parameters"])
+    )
+    assert call("describe", "--preset", "gpt2", "--csv", "no/such/folder.csv").code == 1
+
+
 def test_a_training_says_what_it_does_in_plain_lines(call: Caller) -> None:
     write_text()
     code, out, err = call("train", "my.txt", *TINY, "--model.block_size", "16")

@@ -1,13 +1,18 @@
 """clearhead describe"""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.implied_run import implied_run
+from clearhead.cli.views import add_view_options, write_views
 from clearhead.config import RunConfig
 from clearhead.wording import counted
+
+if TYPE_CHECKING:
+    from clearhead.inspection import CostEstimate, WeightTable
 
 UNITS = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 
@@ -20,12 +25,15 @@ def parser() -> Parser:
         [
             ("clearhead describe --preset gpt2", "a preset"),
             ("clearhead describe --model.n_layers 12 --model.d_model 768", "any shape"),
+            ("clearhead describe --by weight", "every weight of the newest run: Wq, Wk, Wv, Wo, W1, W2, norms"),
         ],
     )
     parser.add_argument(
         "run", nargs="?", help="a run's folder or name (default: the newest run, if no option is given)"
     )
     parser.add_argument("--preset", metavar="NAME", help="describe a preset instead of a run")
+    parser.add_argument("--by", choices=("weight", "sublayer"), help="list every weight, or the total of each sublayer")
+    add_view_options(parser, svg=False)
     parser.add_options(RunConfig, "run options")
     return parser
 
@@ -38,8 +46,37 @@ def run(args: argparse.Namespace) -> None:
     which, preset, options = getattr(args, "run", None), getattr(args, "preset", None), settings_of(args, RunConfig)
     if preset is None and not options:
         which = implied_run(which)
-    costs = workflows.describe(which, preset=preset, options=options)
     console = Console(json=args.json)
+    weights = workflows.describe_weights(which, by=getattr(args, "by", "weight"), preset=preset, options=options)
+    if "by" in args:
+        _show_weights(weights, console)
+    else:
+        _show_costs(workflows.describe(which, preset=preset, options=options), console)
+    write_views(args, weights, console)
+
+
+def _show_weights(weights: "WeightTable", console: Console) -> None:
+    from clearhead.inspection.weights import Total
+
+    rows = [(("", "", "shape", "parameters", "FLOPs per token", "bytes", "times"), False)]
+    for entry in weights.entries():
+        name, shape = f"{entry.stack} {entry.name}".strip(), " x ".join(map(str, entry.shape))
+        parameters, flops, n_bytes = (
+            f"{number:,}" for number in (entry.parameters, entry.flops_per_token, entry.n_bytes)
+        )
+        times = f"{entry.count:,}" if entry.count > 1 else ""
+        rows.append(((name, entry.symbol, shape, parameters, flops, n_bytes, times), isinstance(entry, Total)))
+    widths = [max(len(cells[column]) for cells, _ in rows) for column in range(len(rows[0][0]))]
+    for (name, symbol, *numbers), is_total in rows:
+        cells = "  ".join(f"{cell:>{width}}" for cell, width in zip(numbers, widths[2:], strict=True))
+        line = f"{name:<{widths[0]}}  {symbol:<{widths[1]}}  {cells}"
+        console.say(line.rstrip(), "bold" if is_total else "")
+    console.say("")
+    console.say(weights.verdict, "bold")
+    console.result(weights.as_dict())
+
+
+def _show_costs(costs: "CostEstimate", console: Console) -> None:
     width = max(map(len, costs.parts))
     for part, count in costs.parts.items():
         console.say(f"{part:<{width}} {count:>14,}  {count / max(costs.parameters, 1):6.1%}")

@@ -68,7 +68,7 @@ def fill(
         piece.removesuffix(" ") if is_word else piece
         for piece, is_word in zip(pieces, [*wants_word, False], strict=True)
     ]
-    ids, positions = _encode(tokenizer, pieces, tokenizer.mask)
+    ids, positions = encode_masked(tokenizer, pieces, tokenizer.mask)
     logits = _logits(model, ids, positions, on_notice)  # (masks, V)
     probabilities = logits.masked_fill(_unfit(tokenizer, logits.shape[-1], wants_word), -torch.inf).softmax(-1)
     shares, tokens = (top.tolist() for top in probabilities.topk(min(config.top_k, probabilities.shape[-1])))
@@ -85,7 +85,7 @@ def fill(
     return Filled(_join(tokenizer, ids, positions, pieces), masks)
 
 
-def _encode(tokenizer: Tokenizer, pieces: Sequence[str], mask: int) -> tuple[list[int], list[int]]:
+def encode_masked(tokenizer: Tokenizer, pieces: Sequence[str], mask: int) -> tuple[list[int], list[int]]:
     """The pieces as ids with the mask between every two, and where in them the masks stand."""
     ids: list[int] = []
     positions: list[int] = []

@@ -71,8 +71,20 @@ class Total:
     name: str
     parameters: int
     flops_per_token: int
-    n_bytes: int
     count: int
+
+    symbol: str = ""
+    shape: Shape = ()
+
+    @property
+    def sublayer(self) -> str:
+        """What is summed up, which may be a whole block."""
+        return self.name
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in float32."""
+        return FLOAT32 * self.parameters
 
 
 @dataclass(frozen=True)
@@ -114,10 +126,10 @@ class WeightTable(View):
         return [
             {
                 "stack": entry.stack,
-                "sublayer": entry.sublayer if isinstance(entry, Weight) else entry.name,
+                "sublayer": entry.sublayer,
                 "weight": entry.name if isinstance(entry, Weight) else "",
-                "symbol": entry.symbol if isinstance(entry, Weight) else "",
-                "shape": "x".join(map(str, entry.shape)) if isinstance(entry, Weight) else "",
+                "symbol": entry.symbol,
+                "shape": "x".join(map(str, entry.shape)),
                 "parameters": entry.parameters,
                 "flops_per_token": entry.flops_per_token,
                 "bytes": entry.n_bytes,
@@ -151,10 +163,11 @@ class WeightTable(View):
 
 
 def _html_row(entry: Weight | Total) -> str:
-    symbol, shape = (entry.symbol, entry.shape) if isinstance(entry, Weight) else ("", ())
     numbers = (f"{number:,}" for number in (entry.parameters, entry.flops_per_token, entry.n_bytes, entry.count))
     tag = "td" if isinstance(entry, Weight) else "th"
-    cells = "".join(f"<{tag}>{text(cell)}</{tag}>" for cell in (symbol, " x ".join(map(str, shape)), *numbers))
+    cells = "".join(
+        f"<{tag}>{text(cell)}</{tag}>" for cell in (entry.symbol, " x ".join(map(str, entry.shape)), *numbers)
+    )
     return f'<tr><th scope="row">{text(f"{entry.stack} {entry.name}".strip())}</th>{cells}</tr>'
 
 
@@ -163,7 +176,7 @@ def total(stack: str, name: str, weights: Sequence[Weight]) -> Total:
     parameters, flops = (
         sum(getattr(weight, field) for weight in weights) for field in ("parameters", "flops_per_token")
     )
-    return Total(stack, name, parameters, flops, FLOAT32 * parameters, max(weight.count for weight in weights))
+    return Total(stack, name, parameters, flops, max(weight.count for weight in weights))
 
 
 def weigh(config: ModelConfig, *, by: By = "weight") -> WeightTable:

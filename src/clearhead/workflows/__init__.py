@@ -12,6 +12,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.comparing import compare_runs as compare_runs
     from clearhead.workflows.describing import Listing as Listing
     from clearhead.workflows.describing import describe as describe
+    from clearhead.workflows.describing import describe_weights as describe_weights
+    from clearhead.workflows.describing import described_config as described_config
     from clearhead.workflows.describing import list_all as list_all
     from clearhead.workflows.evaluating import LengthScore as LengthScore
     from clearhead.workflows.evaluating import Score as Score
@@ -69,7 +71,7 @@ __getattr__, __dir__, __all__ = attach(
     {
         "certificate": ("Certificate",),
         "comparing": ("RunComparison", "compare_runs"),
-        "describing": ("Listing", "describe", "list_all"),
+        "describing": ("Listing", "describe", "describe_weights", "described_config", "list_all"),
         "evaluating": ("LengthScore", "Score", "TranslationScore", "evaluate"),
         "events": (
             "WeightsAveraged",

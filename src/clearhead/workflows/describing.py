@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from clearhead.config import ModelConfig, RunConfig
 from clearhead.config.presets import PRESETS, default_preset
 from clearhead.config.presets import preset as find_preset
 from clearhead.data import CORPORA, PAIR_CORPORA
 from clearhead.errors import DataError, UsageError
-from clearhead.inspection import CostEstimate, estimate_cost
+from clearhead.inspection import CostEstimate, WeightTable, estimate_cost, weigh
+from clearhead.inspection.weights import By
 from clearhead.options import Settings
 from clearhead.training import checkpoints
 from clearhead.wording import counted
@@ -18,12 +20,11 @@ from clearhead.workflows.runs.find import all_runs, open_folder
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.history import History
 
+Which = str | Path | RunFolder | ModelConfig | RunConfig | None
+
 
 def describe(
-    run: str | Path | RunFolder | ModelConfig | RunConfig | None = None,
-    *,
-    preset: str | None = None,
-    options: Mapping[str, object] | None = None,
+    run: Which = None, *, preset: str | None = None, options: Mapping[str, object] | None = None
 ) -> CostEstimate:
     """Parameters by part, FLOPs per token, and bytes to train and to generate, on paper.
 
@@ -35,17 +36,46 @@ def describe(
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
+    if isinstance(run, ModelConfig) and preset is None and not options:
+        return estimate_cost(run)
+    config = described_config(run, preset=preset, options=options)
+    return estimate_cost(config.model, config.train)
+
+
+def describe_weights(
+    run: Which = None,
+    *,
+    by: By = "weight",
+    preset: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> WeightTable:
+    """Parameters, FLOPs and bytes of every weight or of every sublayer; the other arguments are those of `describe`.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong.
+    """
+    if by not in get_args(By):
+        raise UsageError(f"`by` is 'weight' or 'sublayer', not '{by}'")
+    return weigh(described_config(run, preset=preset, options=options).model, by=by)
+
+
+def described_config(
+    run: Which = None, *, preset: str | None = None, options: Mapping[str, object] | None = None
+) -> RunConfig:
+    """The options of what is described; arguments as in `describe`.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong.
+    """
     if run is not None and preset is not None:
         raise UsageError("describe takes a run or a preset, not both")
     if isinstance(run, ModelConfig | RunConfig):
         if options:
             raise UsageError("a config says everything; put the options into it")
-        return estimate_cost(run) if isinstance(run, ModelConfig) else estimate_cost(run.model, run.train)
+        return RunConfig(model=run) if isinstance(run, ModelConfig) else run
     if preset is None and (run is not None or not options):
-        config = RunConfig.read(_explicit_options(open_folder(run).config), options or {})
-    else:
-        config = RunConfig.read(find_preset(preset or default_preset()).options, options or {})
-    return estimate_cost(config.model, config.train)
+        return RunConfig.read(_explicit_options(open_folder(run).config), options or {})
+    return RunConfig.read(find_preset(preset or default_preset()).options, options or {})
 
 
 def _explicit_options(config: RunConfig) -> Settings:

@@ -3,6 +3,9 @@
 from pathlib import Path
 from typing import overload
 
+import torch
+from torch import Tensor
+
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.inspection import LossPlot
 from clearhead.workflows import exporting, generating
@@ -19,6 +22,10 @@ class Run(RunFolder):
 
     generate = generating.generate  # the verb itself: its first argument is the run
     export = exporting.export
+
+    def encode(self, text: str) -> Tensor:
+        """The token ids of a text, (1, T), as `run.model()` reads them; of a translator's source without its end."""
+        return torch.tensor([list(map(int, self.tokenizers[0].encode(text)))])
 
     def evaluate(self, source: str | None = None, target: str | None = None) -> Score | TranslationScore:
         """How well it does on a text or on sentence pairs, or on what it held out."""
