@@ -149,3 +149,5 @@ def test_any_module_can_be_recorded_and_bfloat16_becomes_float32() -> None:
         layer(torch.zeros(1, 3, 8, dtype=torch.bfloat16))
     assert trace["linear1"].dtype == np.float32
     assert trace["self_attn"].shape == (1, 3, 8), "the first tensor of a tuple"
+    with pytest.raises(IndexError, match="no such part of this library"):
+        trace.attention[0]

@@ -31,6 +31,11 @@ class ByLayer(Sequence[Array]):
     def __getitem__(self, layer: Any) -> Any:
         if isinstance(layer, slice):
             return [self._trace[name] for name in self.names[layer]]
+        if not self.names:
+            raise IndexError(
+                "the model has no such part of this library; `trace.names` lists what its own modules gave, and "
+                "`clearhead.import_model` makes a run of a Hugging Face model, in which every part is seen"
+            )
         if not -len(self.names) <= layer < len(self.names):
             raise IndexError(f"there are {len(self.names)} of them, counted from 0; there is no number {layer}")
         return self._trace[self.names[layer]]
