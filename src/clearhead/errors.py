@@ -3,11 +3,24 @@
 Programming errors are asserts and ordinary exceptions; they keep their traceback.
 """
 
+TYPE_CHECKING = False  # `traceback` takes a while to load
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 class ClearheadError(Exception):
     """The run failed for a reason a person can act on; the message is the one sentence they read."""
 
     exit_code = 1
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython and notebooks show in the place of a traceback: where the person's code stands, and the sentence.
+
+        `%debug` and `sys.last_exc` have the rest.
+        """
+        from clearhead.pages import one_line  # loads what an error that nobody renders does not need
+
+        return [one_line(line) for line in (*_own_lines(self), f"{type(self).__name__}: {self}")]
 
 
 class UsageError(ClearheadError):
@@ -44,3 +57,17 @@ class OutputError(ClearheadError):
     def __init__(self, sentence: str, *, nobody_reads: bool = False) -> None:
         super().__init__(sentence)
         self.nobody_reads = nobody_reads
+
+
+def _own_lines(error: BaseException) -> "Iterator[str]":
+    """The lines of the person's own code that led to an error, the innermost last."""
+    import os
+    import sysconfig
+    from traceback import extract_tb
+
+    libraries = (os.path.dirname(__file__), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+    for frame in extract_tb(error.__traceback__):
+        if frame.filename.startswith(tuple(folder + os.sep for folder in libraries)) or "-packages" in frame.filename:
+            continue
+        file = f"{frame.filename}, " if os.path.exists(frame.filename) else ""  # a notebook's cell is no file
+        yield f"{file}line {frame.lineno}: {frame.line}"

@@ -10,8 +10,9 @@ import clearhead
 
 SOURCE = Path(clearhead.__file__).parent
 FLOORS = [
-    {"errors", "lazy", "suggestions", "wording"},
-    {"options", "pages", "files"},
+    {"lazy", "pages", "suggestions", "wording"},
+    {"errors"},
+    {"options", "files"},
     {"cache"},
     {"config", "reference"},
     {"parts", "doctor"},
