@@ -14,7 +14,7 @@ class ClearheadError(Exception):
     exit_code = 1
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython and notebooks show in the place of a traceback: where the person's code stands, and the sentence.
+        """What IPython shows in the place of a traceback: the lines of the person's own code, and the sentence.
 
         `%debug` and `sys.last_exc` have the rest.
         """
@@ -27,6 +27,10 @@ class UsageError(ClearheadError):
     """An option, a combination of options or an argument that cannot be."""
 
     exit_code = 2
+
+
+class ArgumentError(UsageError, TypeError):
+    """An argument that a function does not have or cannot use. Also a TypeError, which is what Python raises then."""
 
 
 class InputError(UsageError, ValueError):

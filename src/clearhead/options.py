@@ -1,17 +1,19 @@
 """How options are read, refused and written, whatever they are: frozen models. Imports no torch."""
 
+import inspect
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeGuard, get_args
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeGuard, TypeVar, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
 
-from clearhead.errors import UsageError
-from clearhead.suggestions import did_you_mean
+from clearhead.errors import ArgumentError, UsageError
+from clearhead.suggestions import closest, did_you_mean
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass
@@ -21,6 +23,9 @@ else:
 # One source of options: a preset, a file, the flags; later layers win. `Any`, because a value may
 # be a nested table.
 Settings = dict[str, Any]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 LARGEST = 2**63 - 1  # whole number; what counts tensors and files holds none that is larger
 MAX_SHOWN = 100  # characters of a value in a sentence
@@ -78,7 +83,8 @@ class Options(BaseModel, metaclass=_OneSentence):
     def _refuse_unknown_keys(cls, values: object) -> object:
         for key in values if isinstance(values, Mapping) else ():
             if key not in cls.model_fields:
-                raise ValueError(f"unknown option '{key}'{did_you_mean(str(key), cls.model_fields)}")
+                meant = cls.closest_name(str(key))
+                raise ValueError(f"unknown option '{key}'" + (f"; did you mean '{meant}'?" if meant else ""))
         return values
 
     @field_validator("*", mode="before")
@@ -96,6 +102,19 @@ class Options(BaseModel, metaclass=_OneSentence):
         return value
 
     @classmethod
+    def closest_name(cls, name: str) -> str | None:
+        """The option, of this table or of one in it, that somebody probably meant: `lr` is `train.learning_rate`."""
+        meant = closest(f"--{name}", [f"--{known}" for known in cls._names()])  # as a flag, whose table does not count
+        return meant and meant.removeprefix("--")
+
+    @classmethod
+    def _names(cls) -> Iterator[str]:
+        for name, field in cls.model_fields.items():
+            yield name
+            if isinstance(field.annotation, type) and issubclass(field.annotation, Options):
+                yield from (f"{name}.{inner}" for inner in field.annotation._names())
+
+    @classmethod
     def read(cls, *layers: Mapping[str, object]) -> Self:
         """The options that the layers give together, later ones winning.
 
@@ -106,11 +125,52 @@ class Options(BaseModel, metaclass=_OneSentence):
             return cls.model_validate(merge(*layers))
 
 
+def has_arguments(options: type[Options] | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function answer an unknown keyword with one sentence, and with what was probably meant.
+
+    Args:
+        options: what the function's argument `options` holds, one of which may have been meant.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        names = list(inspect.signature(function).parameters)
+
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name, value in kwargs.items():
+                if name not in names:
+                    raise ArgumentError(_no_such_argument(function.__name__, names, options, name, value))
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def _no_such_argument(function: str, names: list[str], options: type[Options] | None, name: str, value: object) -> str:
+    sentence = f"{function} has no argument '{name}'"
+    if meant := closest(name, names):
+        return f"{sentence}; did you mean `{meant}`?"
+    if options is not None and (meant := options.closest_name(name)):
+        return f"{sentence}; did you mean {option(meant, value)}?"
+    return f"{sentence}; it has {', '.join(names)}"
+
+
+def option(name: str, value: object) -> str:
+    """An option with its value, as a sentence has it: as Python takes it, which the command turns into a flag."""
+    return f"`options={{{name!r}: {value if value is None else shown(value)}}}`"
+
+
 def merge(*layers: Mapping[str, object]) -> Settings:
-    """Deep merge: tables are merged key by key, anything else is replaced by the later layer."""
+    """Deep merge: tables are merged key by key, anything else is replaced by the later layer.
+
+    The key 'train.steps' is the key 'steps' of the table 'train'.
+    """
     merged: Settings = {}
     for layer in layers:
-        for key, value in layer.items():
+        for name, nested in layer.items():
+            key, dot, rest = str(name).partition(".")
+            value = {rest: nested} if dot else nested
             old = merged.get(key)
             merged[key] = merge(old if isinstance(old, Mapping) else {}, value) if isinstance(value, Mapping) else value
     return merged

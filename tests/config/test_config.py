@@ -1,7 +1,9 @@
 """Options: written once, refused in one sentence, the same after a trip through TOML."""
 
+import inspect
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -23,6 +25,7 @@ from clearhead.config import (
     TranslationConfig,
 )
 from clearhead.errors import UsageError
+from clearhead.options import has_arguments
 from clearhead.options import Options, merge, read_toml, to_toml
 from clearhead.suggestions import did_you_mean
 
@@ -234,3 +237,46 @@ def test_a_file_with_a_number_of_too_many_digits_is_one_sentence(tmp_path: Path)
     path.write_text(f"seed = 0x{'f' * 5_000}\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"seed must be .*thousands of digits"):
         RunConfig.read(read_toml(path))
+
+
+def test_a_dotted_name_is_the_option_of_a_table() -> None:
+    config = RunConfig.read({"train": {"steps": 5}, "model.d_model": 64}, {"train.steps": 7, "train.batch_size": 3})
+    assert (config.train.steps, config.train.batch_size, config.model.d_model) == (7, 3, 64)
+    with pytest.raises(UsageError, match=r"^train: unknown option 'stpes'; did you mean 'steps'\?$"):
+        RunConfig.read({"train.stpes": 5})
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("steps", "train.steps"), ("lr", "train.learning_rate"), ("n_embd", "model.d_model"), ("seeed", "seed")],
+)
+def test_an_option_outside_its_table_is_recognized(typed: str, meant: str) -> None:
+    with pytest.raises(UsageError, match=rf"^unknown option '{typed}'; did you mean '{meant}'\?"):
+        RunConfig.read({typed: 1})
+
+
+@has_arguments(RunConfig)
+def learn(source: str, *, minutes: float = 1, options: Mapping[str, object] | None = None) -> str:
+    return f"{source} {minutes:g} {options}"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"minuts": 2}, "learn has no argument 'minuts'; did you mean `minutes`?"),
+        ({"steps": 3}, "learn has no argument 'steps'; did you mean `options={'train.steps': 3}`?"),
+        ({"tokenizer": "bpe"}, "learn has no argument 'tokenizer'; did you mean `options={'data.tokenizer': 'bpe'}`?"),
+        ({"epochs": 2}, "learn has no argument 'epochs'; it has source, minutes, options"),
+    ],
+)
+def test_an_unknown_keyword_is_a_sentence_with_what_was_meant(wrong: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(TypeError) as error:
+        learn("a.txt", **wrong)
+    assert str(error.value) == sentence
+    assert isinstance(error.value, UsageError)
+
+
+def test_what_the_sentence_suggests_can_be_passed() -> None:
+    assert learn("a.txt", minutes=2, options={"train.steps": 3}) == "a.txt 2 {'train.steps': 3}"
+    assert list(inspect.signature(learn).parameters) == ["source", "minutes", "options"]
+    assert RunConfig.read({"train.steps": 3}).train.steps == 3

@@ -1,13 +1,15 @@
 """What people type in Python: a run's verbs, its history, its curves."""
 
 import math
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from workflow_helpers import STEPS, tiny, trained
 
 import clearhead as ch
-from clearhead.errors import DataError, UsageError
+from clearhead.errors import ArgumentError, DataError, UsageError
 from clearhead.workflows import Run
 
 
@@ -38,6 +40,23 @@ def test_options_are_keywords_and_wrong_ones_a_sentence(finished: Run) -> None:
         finished.generate("the", temprature=1)
     with pytest.raises(UsageError, match=r"^num_samples must be at least 1, not 0"):
         finished.generate("the", num_samples=0)
+
+
+def test_every_verb_says_what_an_unknown_keyword_was_meant_to_be() -> None:
+    verbs: list[Callable[..., object]] = [ch.train, ch.resume, ch.evaluate, ch.export, ch.fill, ch.load, ch.describe]
+    verbs += [ch.import_model, ch.compare_runs, ch.translate, ch.worked_example, ch.fit]
+    for verb in verbs:
+        with pytest.raises(ArgumentError, match=rf"^{verb.__name__} has no argument 'colour'; it has "):
+            verb(colour=1)
+    for verb, wrong, meant in (
+        (ch.train, {"minuts": 1}, "`minutes`"),
+        (ch.train, {"lr": 0.1}, "`options={'train.learning_rate': 0.1}`"),
+        (ch.resume, {"steps": 20}, "`options={'train.steps': 20}`"),
+        (ch.translate, {"beam": 4}, "`options={'beam_size': 4}`"),
+        (ch.fit, {"optim": None}, "`optimizer`"),
+    ):
+        with pytest.raises(ArgumentError, match=rf"; did you mean {re.escape(meant)}\?$"):
+            verb(**wrong)
 
 
 def test_an_unseen_character_in_a_prompt_is_a_sentence(finished: Run) -> None:

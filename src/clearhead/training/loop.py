@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
 from clearhead.models import Evaluation
+from clearhead.options import has_arguments
 from clearhead.training.batches import Batches, batch_function
 from clearhead.training.checkpoints import not_finite
 from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped, TrainingState
@@ -25,6 +26,7 @@ RECENT_LOSSES = 10  # losses in the mean that is compared with it
 SKIPS_ALLOWED = 10  # steps in a row without a finite loss and gradient, after which a training gives up
 
 
+@has_arguments()
 def fit(
     model: nn.Module,
     config: TrainConfig,

@@ -9,6 +9,7 @@ from typing import Any
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.files import write_text
 from clearhead.inspection import ComparedRun, ComparisonReport, Point, render_comparison
+from clearhead.options import has_arguments
 from clearhead.workflows.runs.find import all_runs, open_folder
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.history import History
@@ -43,6 +44,7 @@ class RunComparison:
     page: Path
 
 
+@has_arguments()
 def compare_runs(runs: Sequence[str | Path | RunFolder] = (), *, out: str | Path | None = None) -> RunComparison:
     """Compare runs, and write a page with their curves over each other and their samples side by side.
 

@@ -12,7 +12,7 @@ from clearhead.data import CORPORA, PAIR_CORPORA
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import CostEstimate, WeightTable, estimate_cost, weigh
 from clearhead.inspection.weights import By
-from clearhead.options import Settings
+from clearhead.options import Settings, has_arguments
 from clearhead.training import checkpoints
 from clearhead.wording import counted
 from clearhead.workflows.events import command
@@ -23,6 +23,7 @@ from clearhead.workflows.runs.history import History
 Which = str | Path | RunFolder | ModelConfig | RunConfig | None
 
 
+@has_arguments(RunConfig)
 def describe(
     run: Which = None, *, preset: str | None = None, options: Mapping[str, object] | None = None
 ) -> CostEstimate:

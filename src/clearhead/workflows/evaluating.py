@@ -15,6 +15,7 @@ from clearhead.config import TranslationConfig
 from clearhead.data import GrammarScore
 from clearhead.errors import DataError, UsageError
 from clearhead.models import EncoderDecoder, LanguageModel
+from clearhead.options import has_arguments
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
@@ -68,6 +69,7 @@ class TranslationScore:
     grammar: GrammarScore | None = None
 
 
+@has_arguments()
 def evaluate(
     run: str | Path | RunFolder | None = None,
     source: str | Path | None = None,

@@ -9,6 +9,7 @@ from clearhead import reference
 from clearhead.config import ModelConfig
 from clearhead.inspection import record
 from clearhead.models import make_block
+from clearhead.options import has_arguments
 from clearhead.reference import Array
 
 
@@ -46,6 +47,7 @@ class WorkedExample:
         return {"norm_position": self.config.norm_position, "intermediates": [step.as_dict() for step in self.steps]}
 
 
+@has_arguments()
 def worked_example(*, norm_position: str = "post", torch: bool = False) -> WorkedExample:
     """A decoder layer of the first Transformer on known numbers, in NumPy: see `reference.worked_example`.
 

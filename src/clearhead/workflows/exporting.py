@@ -11,6 +11,7 @@ from clearhead.errors import ClearheadError, UsageError
 from clearhead.files import write_json
 from clearhead.interop import Peer, SpecialTokens
 from clearhead.models import LanguageModel
+from clearhead.options import has_arguments
 from clearhead.suggestions import did_you_mean
 from clearhead.workflows.certificate import Certificate, PeerComparison, not_opened
 from clearhead.workflows.hardware import enough_memory
@@ -137,6 +138,7 @@ FORMATS = {
 }
 
 
+@has_arguments()
 def export(run: str | Path | RunFolder | None, to: str, out: str | Path) -> Exported:
     """Write the run's model in another program's format, then compare what that program makes of it.
 

@@ -8,11 +8,13 @@ from clearhead.config import FillConfig
 from clearhead.errors import UsageError
 from clearhead.inference import Filled
 from clearhead.models import EncoderLM
+from clearhead.options import has_arguments
 from clearhead.workflows.hardware import choose_device, enough_memory
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
 
 
+@has_arguments()
 def fill(
     run: str | Path | RunFolder | None = None,
     text: str = "",

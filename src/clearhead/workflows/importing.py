@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from clearhead import interop
+from clearhead.options import has_arguments
 from clearhead.training import Notice
 from clearhead.workflows.events import Observer, command, ignore
 from clearhead.workflows.pretrained import Pretrained, pretrained_from_folder
@@ -15,6 +16,7 @@ from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import TASKS
 
 
+@has_arguments()
 def import_model(source: str | Path, *, out: str | Path | None = None, on_event: Observer = ignore) -> Run:
     """A Hugging Face folder, or a model of the hub by its name, as a run: to generate with, evaluate and train on.
 

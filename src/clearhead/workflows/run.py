@@ -8,6 +8,7 @@ from torch import Tensor
 
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.inspection import LossPlot
+from clearhead.options import has_arguments
 from clearhead.workflows import exporting, generating
 from clearhead.workflows.evaluating import Score, TranslationScore, evaluate
 from clearhead.workflows.filling import fill
@@ -72,6 +73,7 @@ class Run(RunFolder):
         return task.floor, task.bytes_per_token
 
 
+@has_arguments()
 def load(run: str | Path | RunFolder | None = None) -> Run:
     """A run by its folder or its name under `runs`; without either, the one that was written to last.
 

@@ -11,6 +11,7 @@ from clearhead.config import RunConfig
 from clearhead.data import pipe_of
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build_model
+from clearhead.options import has_arguments
 from clearhead.training import (
     Event,
     Notice,
@@ -44,6 +45,7 @@ SILENCE = 5.0  # seconds without a word that a person can stand
 LESS_MEMORY = "lower `train.batch_size`, `model.block_size` or `model.d_model`, or raise `train.micro_batches`"
 
 
+@has_arguments(RunConfig)
 def train(
     source: str | Path | None = None,
     *,
@@ -97,6 +99,7 @@ def train(
     return Run(run.folder)
 
 
+@has_arguments(RunConfig)
 def resume(
     run: str | Path | RunFolder | None = None,
     *,

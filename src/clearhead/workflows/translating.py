@@ -11,6 +11,7 @@ from clearhead.errors import UsageError
 from clearhead.inference import Translation
 from clearhead.inspection.alignment import alignment, token_texts, word_alignment
 from clearhead.models import EncoderDecoder
+from clearhead.options import has_arguments
 from clearhead.workflows.hardware import choose_device, enough_memory
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
@@ -29,6 +30,7 @@ class Translated:
     alignment: tuple[tuple[int, int], ...] | None = None
 
 
+@has_arguments(TranslationConfig)
 def translate(
     run: str | Path | RunFolder | None = None,
     sentences: str | Sequence[str] = (),
