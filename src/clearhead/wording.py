@@ -1,5 +1,7 @@
 """Words in sentences: '1 minute', '2 minutes', 'an encoder_decoder'; and texts that end with a whole one."""
 
+import os
+
 VOWELS = "aeiou"
 MAX_WORD = 30  # characters; what is longer is a text without spaces
 
@@ -13,6 +15,18 @@ def counted(number: float, noun: str) -> str:
 def listed(names: list[str], shown: int = 3) -> str:
     """The first of them, and how many more there are: 'a, b, c and 2 more'."""
     return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
+
+
+def call(function: str, *arguments: object, **keywords: object) -> str:
+    """A call as a sentence has it: ready to be pasted into Python. The command turns it into a command line."""
+    values = [_value(argument) for argument in arguments]
+    values += [f"{name}={_value(argument)}" for name, argument in keywords.items()]
+    return f"`ch.{function}({', '.join(values)})`"
+
+
+def _value(argument: object) -> str:
+    value = os.fspath(argument) if isinstance(argument, os.PathLike) else argument
+    return repr(value).replace("`", r"\x60")  # only in a text, where it means the same
 
 
 def with_article(noun: str) -> str:

@@ -1,12 +1,16 @@
 """What is shown where: lines in a pipe; colors and bars on what is a terminal, or is said to be treated as one."""
 
 import io
+import os
+import shlex
 import sys
 from pathlib import Path
 from typing import get_args
 
 import pytest
 from command_helpers import TINY, write_text
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clearhead import cli
 from clearhead.cli.console import Console
@@ -14,6 +18,7 @@ from clearhead.cli.output import in_flags
 from clearhead.data.grammar_score import GrammarScore
 from clearhead.inspection import Curve
 from clearhead.training import Evaluated, Stepped
+from clearhead.wording import call
 from clearhead.workflows import (
     CheckPassed,
     Finished,
@@ -107,9 +112,25 @@ def test_a_plan_that_hardly_changes_is_not_told_again(capsys: pytest.CaptureFixt
     [
         ("lower `num_samples` or `max_new_tokens`", "lower --num-samples or --max-new-tokens"),
         ("raise `train.micro_batches`", "raise --train.micro_batches"),
-        ("take `preset=tiny` or `minutes=0.5`", "take --preset tiny or --minutes 0.5"),
+        ("take `preset='tiny'` or `minutes=0.5`", "take --preset tiny or --minutes 0.5"),
+        ("with `options={'data.tokenizer': 'a b.json'}`", "with --data.tokenizer 'a b.json'"),
+        ("`ch.train()` makes one", "'clearhead train' makes one"),
+        ("go on with: `ch.resume('a b')`", "go on with: clearhead resume 'a b'"),
+        ("`ch.resume('a', options={'train.steps': 9})` goes on", "'clearhead resume a --train.steps 9' goes on"),
+        ("with: `ch.train('my.txt', start_from='a')`", "with: clearhead train my.txt --from a"),
         ("nothing of `An Author's`, and no `", "nothing of `An Author's`, and no `"),
     ],
 )
 def test_arguments_are_flags_where_a_command_was_typed(sentence: str, flags: str) -> None:
     assert in_flags(sentence) == flags
+
+
+@given(st.text(), st.text())
+def test_a_call_with_any_name_can_be_pasted_in_python_and_in_a_shell(name: str, other: str) -> None:
+    sentence = f"go on with: {call('resume', Path(name), out=other)}"
+    python = sentence.removeprefix("go on with: `ch.resume").removesuffix("`")
+    typed, options = eval(f"(lambda *typed, **options: (typed, options)){python}")
+    assert (typed, options) == ((str(Path(name)),), {"out": other})
+    if os.name != "nt":
+        shell = in_flags(sentence).removeprefix("go on with: ")
+        assert shlex.split(shell) == ["clearhead", "resume", str(Path(name)), "--out", other]

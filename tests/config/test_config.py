@@ -25,8 +25,7 @@ from clearhead.config import (
     TranslationConfig,
 )
 from clearhead.errors import UsageError
-from clearhead.options import has_arguments
-from clearhead.options import Options, merge, read_toml, to_toml
+from clearhead.options import Options, has_arguments, merge, read_toml, to_toml
 from clearhead.suggestions import did_you_mean
 
 ALL = [ModelConfig, DataConfig, TrainConfig, SamplingConfig, EngineConfig, TranslationConfig, FillConfig, RunConfig]

@@ -156,7 +156,7 @@ def test_the_defaults_of_training_are_held(name: str) -> None:
 def test_a_tokenizer_that_cuts_otherwise_is_refused(tmp_path: Path) -> None:
     model = build_model(config_of("llama", 0))
     beyond = character_tokenizer(tmp_path, "aé")
-    with pytest.raises(UsageError, match=r"characters of ASCII; train with `data.tokenizer=bpe`"):
+    with pytest.raises(UsageError, match=r"characters of ASCII; train with `options=\{'data.tokenizer': 'bpe'\}`"):
         save_gguf(tmp_path / "model.gguf", model, beyond)
     path = byte_pair_tokenizer(tmp_path)
     state = json.loads(path.read_text(encoding="utf-8"))

@@ -305,7 +305,9 @@ def out_of_memory(ids: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("body", [out_of_device_memory, out_of_memory])
 def test_too_little_memory_says_which_option_to_lower(body: Any) -> None:
-    with pytest.raises(ClearheadError, match=r"4 sequences in 2 parts; `train\.micro_batches=4` needs about half"):
+    with pytest.raises(
+        ClearheadError, match=r"4 sequences in 2 parts; `options=\{'train\.micro_batches': 4\}` needs about half"
+    ):
         next(fit(tiny_model(), tiny_config(micro_batches=2), tiny_batch, seed=0, body=body))
 
 

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -135,8 +136,13 @@ def test_a_model_that_is_too_large_for_the_time_is_refused_without_a_step(monkey
     """The sentence names the time that it needs, and the presets that can."""
     config, text = config_for("gpt2", write_text(100_000))
     monkeypatch.setattr(budget, "operations_per_second", lambda config: 1e11)
-    monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: pytest.fail("a step was taken"))
-    with pytest.raises(UsageError, match=r"fewer than 100 steps fit into 0\.2 minutes.* `preset=tiny`") as refusal:
+
+    def seconds(preset: RunConfig, task: Task, **options: float) -> float:
+        assert preset.model != config.model, "a step of what is refused was taken"
+        return 0.01
+
+    monkeypatch.setattr(budget, "seconds_per_step", seconds)
+    with pytest.raises(UsageError, match=r"fewer than 100 steps fit into 0\.2 minutes.* `preset='tiny'`") as refusal:
         measure_pace(0.2, time.perf_counter(), config, text)
     assert "gpt2" not in str(refusal.value)
     needed = float(str(refusal.value).split("`minutes=")[1].split("`")[0])
@@ -157,6 +163,23 @@ def test_a_step_that_takes_too_long_is_refused_after_one(monkeypatch: pytest.Mon
     with pytest.raises(UsageError, match="fewer than 100 steps"):
         measure_pace(1, time.perf_counter(), config, text)
     assert patience[0] <= 60 * 0.02
+
+
+@pytest.mark.parametrize(("slow", "named"), [(True, ["tiny"]), (False, ["small", "tiny"])])
+def test_what_is_recommended_was_measured(slow: bool, named: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step is slower than its operations on paper; what the sentence names must not be refused in the next call."""
+    config, text = config_for("medium", write_text(400_000))
+    small, _ = config_for("small", Path("my.txt"))
+    monkeypatch.setattr(budget, "operations_per_second", lambda tried: 1e10 if tried == config else 1e15)
+
+    def seconds(preset: RunConfig, task: Task, **options: float) -> float:
+        return 1.0 if slow and preset.model == small.model else 0.01
+
+    monkeypatch.setattr(budget, "seconds_per_step", seconds)
+    with pytest.raises(UsageError, match="take a smaller model: ") as refusal:
+        measure_pace(0.1, time.perf_counter(), config, text)
+    names = re.findall("`preset='([a-z]+)'`", str(refusal.value))
+    assert [name for name in names if name in ("small", "tiny")] == named
 
 
 def test_a_model_that_sees_few_tokens_is_said_to_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,5 +27,7 @@ def test_a_run_with_another_tokenizer_cannot_guess() -> None:
     run = trained()
     Path("other.txt").write_text("xyz " * 300, encoding="utf-8")
     train("other.txt", out="other", options=tiny(steps=1), check=False)
-    with pytest.raises(UsageError, match=r"other is not that of run.*`data\.tokenizer=run/tokenizer\.json`"):
+    with pytest.raises(
+        UsageError, match=r"other is not that of run.*`options=\{'data\.tokenizer': 'run/tokenizer\.json'\}`"
+    ):
         generate(run, "the", **OPTIONS, draft="other")

@@ -118,7 +118,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str]] = [
     ({"model": {"norm": "layernorm"}}, "`model.norm` is rmsnorm in first"),
     ({"model": {"block_size": 32}}, "`model.block_size` 32 is more than the 16 of first"),
     ({"objective": "seq2seq"}, "objective"),
-    ({"data": {"tokenizer": "char"}}, "first brings its tokenizer; leave out `data.tokenizer=char`"),
+    ({"data": {"tokenizer": "char"}}, "first brings its tokenizer; leave out `data.tokenizer`"),
     ({"data": {"source": "pairs"}}, "pairs is sentence pairs, but first learned 'causal'"),
 ]
 
@@ -132,7 +132,7 @@ def test_what_contradicts_the_run_is_refused(options: dict[str, Any], message: s
 
 
 def test_a_preset_is_another_model(first: Run) -> None:
-    with pytest.raises(UsageError, match="`preset=small` would contradict"):
+    with pytest.raises(UsageError, match="`preset='small'` would contradict"):
         train("my.txt", start_from="first", preset="small")
 
 

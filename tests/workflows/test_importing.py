@@ -115,7 +115,7 @@ def test_a_run_of_ours_is_imported_like_any_other_folder() -> None:
 def test_what_an_imported_run_cannot_do_it_says(folder: Path) -> None:
     run = import_model(folder, out="run")
     for verb in (resume, evaluate):
-        with pytest.raises(UsageError, match=r"clearhead train my\.txt --from run"):
+        with pytest.raises(UsageError, match=r"`ch\.train\('my\.txt', start_from='run"):
             verb(run)
     (run.folder / "model.safetensors").write_bytes(b"")
     with pytest.raises(DataError, match=r"import .*llama again"):

@@ -38,7 +38,7 @@ def test_signals_while_it_saves_leave_a_run_that_says_what_it_is(
             trained("runs/a", on_event=stop)
     about = list_all().runs["runs/a"]
     assert about.startswith(f"interrupted after {step} of {STEPS} steps")
-    assert about.endswith(f"; 'clearhead resume runs/a' {going_on}")
+    assert about.endswith(f"; `ch.resume('runs/a')` {going_on}")
     assert Path("runs/a/report.html").is_file()
     resume("runs/a")
     assert_same(outcome("runs/a"), outcome(undisturbed))
@@ -54,8 +54,8 @@ def test_of_a_finished_run_nothing_is_written(finished: Run) -> None:
     before, events = written(), list[WorkflowEvent]()
     resume(finished, on_event=events.append)
     assert written() == before
-    sentence = f"run has finished its {STEPS} steps, and is left as it is; to train it longer: clearhead resume run "
-    assert events == [Notice(f"{sentence}--train.steps {2 * STEPS}")]
+    sentence = f"run has finished its {STEPS} steps, and is left as it is; to train it longer: "
+    assert events == [Notice(f"{sentence}`ch.resume('run', options={{'train.steps': {2 * STEPS}}})`")]
 
 
 @pytest.mark.parametrize("name", ["report.html", "samples.md"])

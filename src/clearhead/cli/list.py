@@ -6,6 +6,7 @@ from dataclasses import asdict
 from clearhead.cli.arguments import Parser
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
+from clearhead.cli.output import in_flags
 from clearhead.pages import one_line
 
 
@@ -23,7 +24,11 @@ def run(args: argparse.Namespace) -> None:
     load_workflow("list_all")
     from clearhead import workflows
 
-    console, listing = Console(json=args.json), asdict(workflows.list_all())
+    console = Console(json=args.json)
+    listing = {
+        title: {name: in_flags(about) for name, about in entries.items()}
+        for title, entries in asdict(workflows.list_all()).items()
+    }
     for title, entries in listing.items():
         console.say(title, "bold")
         width = max((len(one_line(name)) for name in entries), default=0)

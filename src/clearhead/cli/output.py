@@ -6,9 +6,12 @@ and only where no terminal shows it. A stream that can no longer be written to n
 in another thread: the failure is remembered, and told where the command can act on it.
 """
 
+import ast
 import json
 import os
 import re
+import shlex
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -192,10 +195,39 @@ def _output(name: str) -> Output:
 
 
 def in_flags(sentence: str) -> str:
-    """The library's sentence about arguments (`num_samples`, `preset=tiny`), as one about flags."""
+    """The library's sentence about arguments and calls, as one about flags and commands.
 
-    def flag(argument: re.Match[str]) -> str:
-        name, value = argument.groups()
-        return f"--{name if '.' in name else name.replace('_', '-')}{f' {value}' if value else ''}"
+    `num_samples`, `preset='tiny'`, `options={'train.steps': 9}`, `ch.resume('runs/a')`: a call behind a
+    colon is a command line by itself, one elsewhere stands in quotes.
+    """
 
+    def call(match: re.Match[str]) -> str:
+        command = f"clearhead {match['verb'].replace('_', '-')} {_command_line(match['arguments'])}".rstrip()
+        return f"'{command}'" if match["colon"] is None else command
+
+    def flag(match: re.Match[str]) -> str:
+        name, value = match.groups()
+        if value is not None and (name == "options" or value[:1] in "'\""):
+            return _command_line(f"{name}={value}")
+        return f"{_flag(name)}{f' {value}' if value else ''}"
+
+    sentence = re.sub(r"(?P<colon>(?<=: ))?`ch\.(?P<verb>[a-z_]+)\((?P<arguments>[^`]*)\)`", call, sentence)
     return re.sub(r"`([a-z][a-z_.]*)(?:=([^`]*))?`", flag, sentence)
+
+
+def _command_line(arguments: str) -> str:
+    """Python's arguments as those of a command."""
+    parsed = ast.parse(f"f({arguments})", mode="eval").body
+    assert isinstance(parsed, ast.Call)
+    typed = [ast.literal_eval(value) for value in parsed.args]
+    for keyword in parsed.keywords:
+        value = ast.literal_eval(keyword.value)
+        for name, part in value.items() if isinstance(value, dict) else [(keyword.arg, value)]:
+            typed += [_flag(str(name)), part]
+    texts = [str(part) for part in typed]
+    return subprocess.list2cmdline(texts) if os.name == "nt" else shlex.join(texts)
+
+
+def _flag(name: str) -> str:
+    name = {"start_from": "from"}.get(name, name)
+    return f"--{name if '.' in name else name.replace('_', '-')}"

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
 from clearhead.models import LanguageModel
+from clearhead.options import option
 from clearhead.training.loss import Forward, LossFunction, Smoothing, backward, make_loss_fn
 from clearhead.training.precision import autocast, resolve_precision
 from clearhead.training.randomness import randomness_of
@@ -49,7 +50,8 @@ class TrainStep:
                 reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             self._loss_fn = self._eager_loss_fn
             self.notice = (
-                f"torch.compile failed ({reason}), so the model runs uncompiled; `train.compile=off` silences this"
+                f"torch.compile failed ({reason}), so the model runs uncompiled; "
+                f"{option('train.compile', 'off')} silences this"
             )
             self.model.zero_grad(set_to_none=True)
             return self._run(on_device, tokens=tokens, seed=seed, step=step)
@@ -90,5 +92,6 @@ def explain_out_of_memory(config: TrainConfig) -> Iterator[None]:
         parts = 2 * config.micro_batches
         raise ClearheadError(
             f"the memory is too small for a batch of {config.batch_size} sequences in {config.micro_batches} parts; "
-            f"`train.micro_batches={parts}` needs about half and gives the same gradient, or lower `train.batch_size`"
+            f"{option('train.micro_batches', parts)} needs about half and gives the same gradient, or lower "
+            "`train.batch_size`"
         ) from error

@@ -19,6 +19,7 @@ from clearhead.workflows.tasks import Task
 
 FINISH_SECONDS = 2.0  # for the report, after the last step
 SHARE_FOR_STEPS = 0.85  # of the time that is left when training begins; evaluations and samples take the rest
+MARGIN = 1.2  # by which what is recommended must fit, so that it is not refused a moment later
 MIN_STEPS = 100  # in which a model learns something
 MIN_TOKENS = 0.5  # per parameter that is not in an embedding; with fewer, a smaller model may learn more
 MAX_PASSES = 40  # over the text; more only learns it by heart
@@ -156,7 +157,7 @@ def measure_pace(
     if fewest * per_step < available:
         per_step = seconds_per_step(config, task, patience=2 * available / fewest)
     if fewest * per_step > available and not is_default:
-        raise UsageError(_too_large(minutes, per_step, fewest, available, config, is_new=is_new))
+        raise UsageError(_too_large(minutes, per_step, fewest, available, config, task, is_new=is_new))
     steps = max(1, int(available / per_step))
     if steps > enough:
         reason = f"{MAX_PASSES} passes over the data; more would only learn it by heart"
@@ -179,19 +180,14 @@ def _least_seconds(config: RunConfig, task: Task) -> float:
 
 
 def _too_large(
-    minutes: float, per_step: float, fewest: int, available: float, config: RunConfig, *, is_new: bool
+    minutes: float, per_step: float, fewest: int, available: float, config: RunConfig, task: Task, *, is_new: bool
 ) -> str:
     """Why a model cannot be trained in the time, and which can."""
     needed = minutes * fewest * per_step / available
     advice = [f"give it `minutes={math.ceil(10 * needed) / 10:g}`"]
     if is_new:
-        smaller = [
-            name
-            for name, option in PRESETS.items()
-            if option.objective == config.objective
-            and fewest * per_step * _step_flops(_as_preset(name, config)) / _step_flops(config) < available
-        ]
-        advice += [f"take a smaller model: {' or '.join(f'`preset={name}`' for name in smaller)}"] if smaller else []
+        smaller = _fitting_presets(available, config, task)
+        advice += [f"take a smaller model: {' or '.join(f'`preset={name!r}`' for name in smaller)}"] if smaller else []
     advice.append("lower `train.batch_size`")
     return (
         f"this model takes at least {per_step:.2g} seconds a step here, so fewer than {fewest} steps fit into "
@@ -199,9 +195,29 @@ def _too_large(
     )
 
 
-def _as_preset(name: str, config: RunConfig) -> RunConfig:
+def _fitting_presets(available: float, config: RunConfig, task: Task) -> list[str]:
+    """The presets, the largest first, of which enough steps fit into the time: as measured, and by their operations."""
+    names = [name for name, entry in PRESETS.items() if entry.objective == config.objective]
+    presets = {name: task.fit_to_data(_as_preset(name, config, task), {})[0] for name in names}
+    operations = {name: _step_flops(preset) for name, preset in presets.items()}
+    smaller = [name for name in names if operations[name] < _step_flops(config)]
+    per_operation: float | None = None  # seconds, of the largest that fits
+    fitting = []
+    for name in sorted(smaller, key=operations.__getitem__, reverse=True):
+        preset = presets[name]
+        allowed = available / (MARGIN * min(MIN_STEPS, max(1, int(MAX_PASSES * task.steps_per_pass(preset)))))
+        if per_operation is None and _least_seconds(preset, task) < allowed:
+            seconds = seconds_per_step(preset, task, patience=allowed)
+            per_operation = seconds / operations[name] if seconds < allowed else None
+        if per_operation is not None and per_operation * operations[name] < allowed:
+            fitting.append(name)
+    return fitting
+
+
+def _as_preset(name: str, config: RunConfig, task: Task) -> RunConfig:
     """A preset for the same data."""
-    return RunConfig.read(PRESETS[name].options, {"model": {"vocab_size": config.model.vocab_size}})
+    data = {"data": config.data.model_dump(), "model": task.model_settings()}
+    return RunConfig.read(PRESETS[name].options, data)
 
 
 def _machine(config: RunConfig) -> str:

@@ -10,7 +10,7 @@ from clearhead.errors import ClearheadError, UsageError
 from clearhead.files import write_text
 from clearhead.inspection import ComparedRun, ComparisonReport, Point, render_comparison
 from clearhead.options import has_arguments
-from clearhead.workflows.runs.find import all_runs, open_folder
+from clearhead.workflows.runs.find import all_runs, open_folder, runs_here
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.history import History
 from clearhead.workflows.runs.paths import RUNS
@@ -59,7 +59,7 @@ def compare_runs(runs: Sequence[str | Path | RunFolder] = (), *, out: str | Path
     """
     chosen = [open_folder(run) for run in runs] or [run for run in all_runs() if run.metrics.exists()][:2]
     if len(chosen) < 2:
-        raise UsageError("a comparison needs two runs; 'clearhead list' shows those that there are")
+        raise UsageError(f"a comparison needs two runs, and {runs_here()}")
     names = _names(chosen)
     histories = [History.of(run.records()) for run in chosen]
     figures = [figures_of(run, history) for run, history in zip(chosen, histories, strict=True)]

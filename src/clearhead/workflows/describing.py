@@ -14,8 +14,7 @@ from clearhead.inspection import CostEstimate, WeightTable, estimate_cost, weigh
 from clearhead.inspection.weights import By
 from clearhead.options import Settings, has_arguments
 from clearhead.training import checkpoints
-from clearhead.wording import counted
-from clearhead.workflows.events import command
+from clearhead.wording import call, counted
 from clearhead.workflows.runs.find import all_runs, open_folder
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.history import History
@@ -124,4 +123,4 @@ def _about(run: RunFolder) -> str:
     if saved == history.last_step == planned:
         return steps
     where = "" if saved == history.last_step else f" from step {saved:,}" if saved else " from the beginning"
-    return f"interrupted after {steps}; '{command('resume', run.folder)}' goes on{where}"
+    return f"interrupted after {steps}; {call('resume', run.folder)} goes on{where}"

@@ -8,7 +8,7 @@ from clearhead.config import FillConfig
 from clearhead.errors import UsageError
 from clearhead.inference import Filled
 from clearhead.models import EncoderLM
-from clearhead.options import has_arguments
+from clearhead.options import has_arguments, option
 from clearhead.workflows.hardware import choose_device, enough_memory
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
@@ -40,7 +40,9 @@ def fill(
     objective = opened.config.objective
     if objective != "masked":
         verb = {"causal": "generate", "seq2seq": "translate"}[objective]
-        raise UsageError(f"fill needs a run trained with `objective=masked`; for {opened.folder} use {verb}")
+        raise UsageError(
+            f"fill needs a run trained with {option('objective', 'masked')}; for {opened.folder} use {verb}"
+        )
     tokenizer = opened.tokenizer
     with enough_memory("give a shorter text"):
         model = opened.model().to(choose_device(device))

@@ -9,6 +9,7 @@ from clearhead.config import GenerationConfig
 from clearhead.errors import UsageError
 from clearhead.inference import Piece
 from clearhead.models import CausalLM
+from clearhead.options import option
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
@@ -83,8 +84,9 @@ def _draft(run: RunFolder, writer: RunFolder, device: str) -> CausalLM:
     model = _writer(run, device)
     same = run.config.model.vocab_size == writer.config.model.vocab_size
     if not same or run.tokenizer.fingerprint != writer.tokenizer.fingerprint:
+        advice = option("data.tokenizer", str(writer.folder / "tokenizer.json"))
         raise UsageError(
             f"draft: the tokenizer of {run.folder} is not that of {writer.folder}, so it cannot guess its tokens; "
-            f"train the smaller run on the same text with `data.tokenizer={writer.folder / 'tokenizer.json'}`"
+            f"train the smaller run on the same text with {advice}"
         )
     return model

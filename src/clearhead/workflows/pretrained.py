@@ -64,7 +64,7 @@ class Pretrained:
         """
         here = self.source
         if preset is not None:
-            raise UsageError(f"{here} has a model of its own, which `preset={preset}` would contradict; leave it out")
+            raise UsageError(f"{here} has a model of its own, which `preset={preset!r}` would contradict; leave it out")
         relevant: Settings = {key: value for key, value in options.items() if key in ("objective", "model", "data")}
         config = RunConfig.read(self.options, relevant)
         if config.objective != self.config.objective:
@@ -77,7 +77,7 @@ class Pretrained:
         if config.model.block_size > longest:
             raise UsageError(f"`model.block_size` {config.model.block_size} is more than the {longest} of {here}")
         if config.data.tokenizer != "auto":
-            raise UsageError(f"{here} brings its tokenizer; leave out `data.tokenizer={config.data.tokenizer}`")
+            raise UsageError(f"{here} brings its tokenizer; leave out `data.tokenizer`")
         if is_pairs(config.data) != (config.objective == "seq2seq"):
             kind = "sentence pairs" if is_pairs(config.data) else "a text and no sentence pairs"
             raise UsageError(f"{config.data.source} is {kind}, but {here} learned '{config.objective}'; use other data")

@@ -23,10 +23,10 @@ from clearhead.training import (
     checkpoints,
     fit,
 )
-from clearhead.wording import counted
+from clearhead.wording import call, counted
 from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.budget import Budget
-from clearhead.workflows.events import CheckPassed, Observer, Replanned, Started, command
+from clearhead.workflows.events import CheckPassed, Observer, Replanned, Started
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.planning import choose_start, collect_settings, plan
 from clearhead.workflows.pretrained import Pretrained, open_pretrained
@@ -123,9 +123,7 @@ def resume(
         check_optimizer(config.train)
         before = opened.config
         if config.model_copy(update={"train": before.train}) != before:
-            raise UsageError(
-                "resume goes on with the same model, data and seed; for others, start a new 'clearhead train'"
-            )
+            raise UsageError("resume goes on with the same model, data and seed; for others, start a new training")
         task = opened.task()
         if config == before and is_complete(opened, task):
             on_event(Notice(_nothing_left(opened)))
@@ -136,8 +134,8 @@ def resume(
 
 def _nothing_left(run: RunFolder) -> str:
     steps = run.config.train.steps
-    longer = command("resume", run.folder, f"--train.steps {2 * steps}")
-    return f"{run.folder} has finished its {steps:,} steps, and is left as it is; to train it longer: {longer}"
+    longer = call("resume", run.folder, options={"train.steps": 2 * steps})
+    return f"{run.folder} has finished its {counted(steps, 'step')}, and is left as it is; to train it longer: {longer}"
 
 
 @contextmanager
@@ -247,7 +245,7 @@ def _stopped(run: RunFolder, state: TrainingState, reason: str) -> InterruptedRu
     kept = "everything is saved" if saved else "what was saved while the loss was finite is kept"
     return InterruptedRunError(
         f"{reason}stopped after step {state.step:,} of {run.config.train.steps:,}, {kept}; "
-        f"go on with: {command('resume', run.folder)}"
+        f"go on with: {call('resume', run.folder)}"
     )
 
 

@@ -31,8 +31,16 @@ def test_what_is_no_run_is_a_sentence() -> None:
         load("shakespear-1")
     with pytest.raises(DataError, match="is not a run"):
         load("runs")
-    with pytest.raises(DataError, match="'clearhead list' shows them"):
+    with pytest.raises(
+        DataError, match=r"^there is no run 'я+\.\.\. \(302 characters\); the runs here are shakespeare-1$"
+    ):
         load("я" * 300)
+
+
+def test_where_there_is_no_run_the_sentence_says_what_makes_one() -> None:
+    for which in (None, "a"):
+        with pytest.raises(DataError, match=r"there is no run here yet; `ch\.train\(\)` makes one$"):
+            load(which)
 
 
 @pytest.mark.parametrize(
@@ -134,4 +142,4 @@ def test_the_list_says_what_each_run_is() -> None:
     with run.locked():
         assert list_all().runs["runs/a"].startswith("in training: 9 of 9 steps, validation loss ")
     begun("b", run)
-    assert list_all().runs["runs/b"] == "interrupted after 0 of 9 steps; 'clearhead resume runs/b' goes on"
+    assert list_all().runs["runs/b"] == "interrupted after 0 of 9 steps; `ch.resume('runs/b')` goes on"

@@ -128,7 +128,7 @@ def test_the_list_tells_where_a_resume_begins() -> None:
     shutil.rmtree(run.checkpoints / "step-00000009")
     about = list_all().runs["runs/a"]
     assert about.startswith("interrupted after 8 of 9 steps, validation loss ")
-    assert about.endswith("; 'clearhead resume runs/a' goes on from step 6")
+    assert about.endswith("; `ch.resume('runs/a')` goes on from step 6")
     started: list[int] = []
     resume(run, on_event=lambda event: started.append(event.step) if isinstance(event, Started) else None)
     assert started == [6]

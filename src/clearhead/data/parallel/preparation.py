@@ -32,6 +32,7 @@ from clearhead.data.token_file import write_digests
 from clearhead.data.tokenizers import Tokenizer
 from clearhead.errors import DataError
 from clearhead.files import write_text
+from clearhead.options import option
 
 _FORMAT = "pairs 1"  # raised when the same pairs would be encoded or cut in another way
 _CUTS = ("train", "val")
@@ -214,7 +215,9 @@ def _notes_on_faults(opened: Opened, surveys: list[PairSurvey], config: DataConf
     faults = [(part, survey) for part, survey in zip(filter(None, opened), surveys, strict=True) if survey.bad]
     if config.bad_pairs == "refuse" and faults:
         part, survey = faults[0]
-        raise DataError(f"{part.name}: {describe_faults(survey.bad)}; mend them, or set `data.bad_pairs=skip`")
+        raise DataError(
+            f"{part.name}: {describe_faults(survey.bad)}; mend them, or set {option('data.bad_pairs', 'skip')}"
+        )
     return [f"skipped of {part.name}: {describe_faults(survey.bad)}" for part, survey in faults]
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from clearhead.data.tokenizers.sandboxed import is_character_level
 from clearhead.errors import DataError
+from clearhead.options import option
 
 
 class UnseenCharacterError(DataError):
@@ -18,7 +19,7 @@ class UnseenCharacterError(DataError):
         self.character, self.offset = character, offset
         super().__init__(
             f"the tokenizer has never seen the character {character!r} (U+{ord(character):04X}) {where}; "
-            "remove it, or train with a text that has it or with `data.tokenizer=bpe`"
+            f"remove it, or train with a text that has it or with {option('data.tokenizer', 'bpe')}"
         )
 
 

@@ -8,12 +8,13 @@ from typing import NamedTuple
 from tokenizers import pre_tokenizers
 
 from clearhead.errors import DataError, UsageError
+from clearhead.options import option
 
 NORMAL, CONTROL, UNUSED = 1, 3, 5  # GGUF's numbers of what a token is
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)  # spells each byte as a visible character
 GPT2_CUTS = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
 CHARACTER_CUTS = {"type": "Split", "pattern": {"Regex": r"[\s\S]"}, "behavior": "Isolated", "invert": False}
-ADVICE = "train with `data.tokenizer=bpe`, or export to onnx or hf"
+ADVICE = f"train with {option('data.tokenizer', 'bpe')}, or export to onnx or hf"
 
 
 class Vocabulary(NamedTuple):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from clearhead import files
 from clearhead.errors import ClearheadError, UsageError
+from clearhead.wording import call
 from clearhead.workflows.runs.folder import LOCK, TEXT, TOKENIZER, RunFolder
 from clearhead.workflows.runs.paths import RUNS
 
@@ -27,7 +28,7 @@ def create(folder: Path | None, stem: str) -> tuple[RunFolder, bool]:
     is_new = folder is None or _make(folder)
     if RunFolder(chosen).has_begun:
         raise UsageError(
-            f"{chosen} already holds a run; 'clearhead resume {chosen}' goes on with it, or choose another `out`"
+            f"{chosen} already holds a run; {call('resume', chosen)} goes on with it, or choose another `out`"
         )
     present = {path.name for path in chosen.iterdir()} - BEFORE_IT_BEGINS
     ours = (chosen / TEXT).is_file() and present <= {

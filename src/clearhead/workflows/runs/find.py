@@ -5,7 +5,9 @@ from pathlib import Path
 
 from clearhead.errors import DataError
 from clearhead.files import RUN_CONFIG
+from clearhead.options import shown
 from clearhead.suggestions import did_you_mean
+from clearhead.wording import call, listed
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.paths import RUNS, find_folder, run_folders
 
@@ -25,8 +27,8 @@ def open_folder(which: str | Path | RunFolder | None, *, to_resume: bool = False
         return match
     if os.path.isdir(which):  # unlike Path.is_dir, no error where the name is too long
         raise DataError(f"{which} is not a run: it has no {RUN_CONFIG}")
-    hint = did_you_mean(str(which), [run.name for run in runs]) or "; 'clearhead list' shows them"
-    raise DataError(f"there is no run '{which}'{hint}")
+    hint = did_you_mean(str(which), [run.name for run in runs]) or f"; {runs_here()}"
+    raise DataError(f"there is no run {shown(str(which))}{hint}")
 
 
 def newest_run(*, to_resume: bool = False) -> RunFolder:
@@ -40,7 +42,7 @@ def newest_run(*, to_resume: bool = False) -> RunFolder:
     """
     runs = all_runs()
     if not runs:
-        raise DataError("there is no run here yet; 'clearhead train' makes one")
+        raise DataError(runs_here())
     return next((run for run in runs if _is_usable(run, to_resume)), runs[0])
 
 
@@ -50,6 +52,12 @@ def _is_usable(run: RunFolder, to_resume: bool) -> bool:
     except DataError:
         return False
     return not imported if to_resume else run.has_model
+
+
+def runs_here() -> str:
+    """Which runs there are under `runs`, the newest first, for a sentence."""
+    names = [run.name for run in all_runs()]
+    return f"the runs here are {listed(names, 5)}" if names else f"there is no run here yet; {call('train')} makes one"
 
 
 def run_and_text(first: str | None, second: str | None) -> tuple[str | None, str | None]:

@@ -15,7 +15,7 @@ from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.files import MANIFEST, RUN_CONFIG, move_into, start_folder, write_text
 from clearhead.models import LanguageModel
 from clearhead.options import parse_toml, to_toml
-from clearhead.workflows.events import command
+from clearhead.wording import call
 from clearhead.workflows.runs.digests import (
     WEIGHTS,
     add_digest,
@@ -86,7 +86,7 @@ class RunFolder:
         except (UsageError, OSError) as error:
             raise DataError(
                 f"{path} is damaged ({error}); restore it, or start a new run with its options: "
-                f"clearhead train --config {path} (to change one: {command('resume', self.folder)} --train.OPTION)"
+                f"{call('train', config=path)}"
             ) from None
 
     @property
@@ -143,7 +143,7 @@ class RunFolder:
         if self.imported_from is not None:
             raise UsageError(
                 f"{self.folder} was imported and has no text of its own; evaluate it on one that you name, or train it "
-                f"further with: {command('train my.txt --from', self.folder)}"
+                f"further with: {call('train', 'my.txt', start_from=self.folder)}"
             )
         task = open_task(config, tokenizers=self.tokenizers)
         try:
@@ -176,10 +176,10 @@ class RunFolder:
         if fault and self._is_beginning:
             raise DataError(
                 f"{self.folder} has no model yet, because its training has saved none so far; wait for it, or, where "
-                f"it was stopped, go on with: {command('resume', self.folder)}"
+                f"it was stopped, go on with: {call('resume', self.folder)}"
             )
         if fault:
-            again = f"'clearhead resume {self.folder}' writes it again if its checkpoints are whole"
+            again = f"{call('resume', self.folder)} writes it again if its checkpoints are whole"
             if self.imported_from is not None:
                 again = f"import {self.imported_from} again"
             raise DataError(f"{self.folder} is damaged: {fault}; {again}")
@@ -258,7 +258,7 @@ class RunFolder:
         except OSError as error:
             raise ClearheadError(
                 f"cannot write in {self.folder} ({error.strerror or error}); fix that, then continue from what "
-                f"was saved with: {command('resume', self.folder)}"
+                f"was saved with: {call('resume', self.folder)}"
             ) from error
 
 
