@@ -193,6 +193,15 @@ def number(text: str) -> float:
         raise argparse.ArgumentTypeError(f"must be a number, not {shown(text)}") from None
 
 
+def whole_number(text: str) -> int:
+    """A number of the command line that counts something, for argparse."""
+    from clearhead.options import shown
+
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"must be a whole number, not {shown(text)}")
+    return int(text)
+
+
 def one_of(args: argparse.Namespace, *names: str, what: str = "source") -> str | None:
     """The value of the only one of these arguments that is there, which names `what`; None if none is.
 

@@ -21,6 +21,7 @@ VERBS = {
     "import": "turn a Hugging Face model into a run",
     "export": "write a run for other programs, and check it with them",
     "doctor": "find bugs in any PyTorch Transformer, and name the module",
+    "attend": "show where each head of a model looks",
     "compare": "compare trainings: figures, options that differ, curves",
     "describe": "count a model's parameters, FLOPs and memory",
     "list": "list runs, presets and corpora",

@@ -6,7 +6,7 @@ With JSON, nothing that the object holds is shown as well. Only the progress of 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from clearhead.cli.lines import Lines
 from clearhead.cli.output import Output, in_flags, json_line, notice, standard_error, standard_output
@@ -50,10 +50,22 @@ class Console:
         if not self.json:
             self.shown.line((text, style))
 
+    def line(self, *pieces: tuple[str, str]) -> None:
+        """The same for a line of several texts, each with its style."""
+        if not self.json:
+            self.shown.line(*pieces)
+
     def text(self, text: str) -> None:
         """A result that is a text: exactly as it is where no terminal shows it."""
         if not self.json:
             self.out.text(text + "\n")
+
+    @property
+    def canvas(self) -> tuple[Literal["color", "shades", "numbers"], int | None]:
+        """How a map is drawn: colors or shades on a terminal, in its width; numbers elsewhere, of any width."""
+        if not self.out.is_styled:
+            return "numbers", None
+        return "color" if self.shown.has_hues else "shades", self.shown.width
 
     def progress(self, doing: str) -> AbstractContextManager[Callable[[int, int], None]]:
         """A bar on standard error, where that is a terminal, for work that says how much of it is done, and of what."""

@@ -10,6 +10,7 @@ class Lines:
     """Shows the texts without their styles, and no bar."""
 
     has_bar = False
+    has_hues = False
 
     def __init__(self, out: Output) -> None:
         self.out = out

@@ -26,6 +26,11 @@ class Terminal:
         """Whether a bar tells how far the training is."""
         return self.bar is not None
 
+    @property
+    def has_hues(self) -> bool:
+        """Whether shades of a color can be told apart: not where NO_COLOR is set, nor with 16 colors."""
+        return self.rich.color_system in ("256", "truecolor") and not self.rich.no_color
+
     def line(self, *pieces: tuple[str, str]) -> None:
         """One line of texts, each with its style; never wrapped or interpreted."""
         self.rich.print(Text.assemble(*((one_line(text), style) for text, style in pieces)))

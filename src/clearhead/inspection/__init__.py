@@ -7,6 +7,8 @@ from clearhead.lazy import attach
 
 TYPE_CHECKING = False  # as `typing` has it, which takes a while to load
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is first touched
+    from clearhead.inspection.attention_view import AttentionView as AttentionView
+    from clearhead.inspection.attention_view import attend as attend
     from clearhead.inspection.capture import activation_names as activation_names
     from clearhead.inspection.capture import record as record
     from clearhead.inspection.comparison import ComparedRun as ComparedRun
@@ -41,6 +43,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        "attention_view": ("AttentionView", "attend"),
         "capture": ("activation_names", "record"),
         "comparison": ("ComparedRun", "ComparisonReport", "render_comparison"),
         "cost": ("CostEstimate", "estimate_cost", "flops_per_token", "parameters"),
