@@ -57,9 +57,9 @@ def focus_of_heads(weights: Array, allowed: Array, keys: Sequence[str], *, relat
     """
     chooses = allowed.sum(axis=1) > 1
     rows = chooses if chooses.any() else np.ones_like(chooses)
-    chosen = weights[:, :, rows].astype(np.float64)  # (L, H, rows, T_k)
-    logs = np.log2(chosen, where=chosen > 0, out=np.zeros_like(chosen))
-    entropy = -(chosen * logs).sum(axis=-1).mean(axis=-1)  # (L, H)
+    chosen = weights[:, :, rows]  # (L, H, rows, T_k)
+    logs = np.log2(np.maximum(chosen, np.finfo(np.float32).tiny))
+    entropy = -np.einsum("lhqk,lhqk->lhq", chosen, logs).mean(axis=-1, dtype=np.float64) + 0.0  # (L, H), never -0
     targets = list(_targets(chosen, np.flatnonzero(rows), keys, relative))
     shares = np.stack([share for _, share in targets], axis=-1)  # (L, H, targets)
     best = shares.argmax(axis=-1)
@@ -78,9 +78,10 @@ def _targets(chosen: Array, rows: Array, keys: Sequence[str], relative: bool) ->
         exists = (columns >= 0) & (columns < n_keys)
         if exists.any():
             weights = chosen[:, :, np.flatnonzero(exists), columns[exists]]  # (L, H, rows that have such a key)
-            yield _named(distance), weights.sum(axis=-1) / len(rows)
+            yield _named(distance), weights.sum(axis=-1, dtype=np.float64) / len(rows)
+    means = chosen.mean(axis=-2, dtype=np.float64)  # (L, H, T_k)
     for index, key in enumerate(keys):
-        yield f"token {index}, “{visible(key, LABEL)}”", chosen[..., index].mean(axis=-1)
+        yield f"token {index}, “{visible(key, LABEL)}”", means[..., index]
 
 
 def _named(distance: int) -> str:
