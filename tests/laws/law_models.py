@@ -72,7 +72,7 @@ def known_to_native(options: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any,
 def is_native_norm(kind: str) -> bool:
     """Whether the native engine knows it."""
     try:
-        Packer("float32", torch.float64).norm(NORMS[kind](4, 1e-5))
+        Packer("float32", torch.float64, 64).norm(NORMS[kind](4, 1e-5))
     except UnknownPartError:
         return False
     return True

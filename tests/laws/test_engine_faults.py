@@ -150,7 +150,7 @@ def test_a_planted_fault_of_a_search_is_found() -> None:
     assert found_in_a_search()
 
 
-@pytest.mark.parametrize("flag", ["-mno-avx512f", "-mno-avx512vnni", "-fno-openmp"])
+@pytest.mark.parametrize("flag", ["-mno-avx", "-mno-avx512f", "-mno-avx512vnni", "-fno-openmp"])
 def test_other_processors_and_compilers_compute_the_same(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without wide registers, without products of bytes, and without threads, as Macs have it."""
     monkeypatch.setattr(building, "FLAGS", (*building.FLAGS, flag))

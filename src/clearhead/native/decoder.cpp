@@ -137,3 +137,6 @@ extern "C" const int64_t clearhead_layout[] = {
     LAYOUT,        9,
     sizeof(Matrix), sizeof(Norm),    sizeof(Layer), sizeof(StackWeights),        sizeof(Tables),
     sizeof(Decoder), sizeof(SamplingParams), sizeof(Call),  sizeof(BeamCall)};
+
+// In what blocks structures.py packs matrices.
+extern "C" const int64_t clearhead_register = REGISTER;

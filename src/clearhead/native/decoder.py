@@ -13,7 +13,7 @@ from clearhead.models import DecoderLM
 from clearhead.native.boundary import raise_refusal, require, require_cache, require_ids
 from clearhead.native.call_inputs import CPU, set_cache, set_positions
 from clearhead.native.packing import macs_per_token, pack_decoder
-from clearhead.native.structures import Call, Packer, SamplingParams
+from clearhead.native.structures import Call, Packer, SamplingParams, register_bytes
 from clearhead.parts import DecoderCache, last_tokens
 
 PARALLEL_MIN_MACS = 4_000_000  # multiplications per call from which on threads share them
@@ -38,7 +38,7 @@ class NativeDecoder:
             UnknownPartError: native code does not implement a part of the model.
         """
         self.model, self._library = model, library
-        self._packer = Packer(dtype, model.embedding.weight.dtype)
+        self._packer = Packer(dtype, model.embedding.weight.dtype, register_bytes(library))
         self._decoder = pack_decoder(model, self._packer)
         self._macs, self.dtype = macs_per_token(model), self._packer.dtype
         self.max_steps = max(1, min(AT_ONCE, AHEAD // self._macs))

@@ -7,7 +7,8 @@
 #include "bytes.h"
 
 constexpr int64_t MOST_WHOLE = 65536;  // inputs whose products with bytes have a sum that fits into 32 bits
-constexpr int64_t ROWS = 8;  // rows that meet a weight while it is in a register, and blocks that one row meets at once
+// Rows that meet a weight while it is in a register: their sums fit into the registers, of which there are 16 or 32.
+constexpr int64_t ROWS = REGISTER == 32 ? 6 : 8;
 
 // The products of COUNT rows with BLOCKS blocks, (BLOCKS, COUNT, BLOCK); each sum runs over k in its order.
 template <class Weight, int64_t COUNT, int64_t BLOCKS>
@@ -27,14 +28,13 @@ static void multiply(const char* weights, const number* x, int64_t inputs, numbe
 }
 
 // The products of as many rows as are multiplied at once: their number. One row alone may meet some blocks.
-template <class Weight>
+template <class Weight, int64_t COUNT = ROWS>
 static int64_t multiply_some(const char* weights, const number* x, int64_t rows, int64_t blocks, int64_t inputs,
                              number* products) {
     if (blocks == 4) return multiply<Weight, 1, 4>(weights, x, inputs, products), 1;
-    if (rows >= 8) return multiply<Weight, 8, 1>(weights, x, inputs, products), 8;
-    if (rows >= 4) return multiply<Weight, 4, 1>(weights, x, inputs, products), 4;
-    if (rows >= 2) return multiply<Weight, 2, 1>(weights, x, inputs, products), 2;
-    return multiply<Weight, 1, 1>(weights, x, inputs, products), 1;
+    if constexpr (COUNT > 1)
+        if (rows < COUNT) return multiply_some<Weight, COUNT - 1>(weights, x, rows, blocks, inputs, products);
+    return multiply<Weight, COUNT, 1>(weights, x, inputs, products), COUNT;
 }
 
 // The same, with bytes: of digits, where there are some.

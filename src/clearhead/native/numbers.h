@@ -16,7 +16,15 @@ using number = NUMBER;  // float; double where the laws hold it against the mode
 
 typedef std::conditional_t<sizeof(number) == 4, int32_t, int64_t> Integer;  // as wide
 
-constexpr int64_t LANES = 64 / sizeof(number);  // what is computed at once: a register, or some smaller ones
+// Bytes of a register. Wider vectors are correct too, but g++ moves every number of them through memory.
+#if defined(__AVX512F__)
+constexpr int64_t REGISTER = 64;
+#elif defined(__AVX__)
+constexpr int64_t REGISTER = 32;
+#else
+constexpr int64_t REGISTER = 16;
+#endif
+constexpr int64_t LANES = REGISTER / sizeof(number);  // numbers that are computed at once
 constexpr int64_t BLOCK = 2 * LANES;            // outputs of a matrix that lie together
 
 template <class Type, int64_t COUNT = LANES>

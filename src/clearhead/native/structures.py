@@ -16,7 +16,6 @@ from clearhead.config import Dtype
 from clearhead.models.quantization import quantize
 from clearhead.parts import LayerNorm, NgramTables, PlusOneRMSNorm, RMSNorm
 
-REGISTER = 64  # bytes
 PAGES = 2**26  # bytes that are allocated for matrices at a time
 
 HEADER = Path(__file__).with_name("structures.h").read_text(encoding="utf-8")
@@ -111,6 +110,11 @@ def refuse_other_structures(library: ctypes.CDLL) -> None:
         raise RuntimeError(f"the compiled struct layout is {actual}, not {expected}; please report this")
 
 
+def register_bytes(library: ctypes.CDLL) -> int:
+    """The width of the registers for which the library was compiled: matrices are packed for them."""
+    return Integer.in_dll(library, "clearhead_register").value
+
+
 class UnknownPartError(Exception):
     """Native code does not implement a part of the model."""
 
@@ -126,14 +130,15 @@ def large_pages(size: int) -> mmap.mmap:
 class Packer:
     """Builds the structures of a model's parts. Keep it as long as they are in use: it owns their memory."""
 
-    def __init__(self, matrices: Dtype, dtype: torch.dtype) -> None:
+    def __init__(self, matrices: Dtype, dtype: torch.dtype, register: int) -> None:
         """
         Args:
             matrices: the type of the matrices.
             dtype: the type of all other numbers.
+            register: `register_bytes` of the library.
         """
         self.matrices, self.dtype = matrices, dtype
-        self.lanes = REGISTER // dtype.itemsize
+        self.lanes = register // dtype.itemsize
         self._held: list[object] = []
         self._pages, self._used = large_pages(PAGES), 0
 

@@ -18,7 +18,7 @@ from clearhead.native.boundary import (
 from clearhead.native.call_inputs import CPU, set_cache, set_positions
 from clearhead.native.decoder import PARALLEL_MIN_MACS
 from clearhead.native.packing import macs_per_token, pack_decoder
-from clearhead.native.structures import BeamCall, Call, Decoder, Packer
+from clearhead.native.structures import BeamCall, Call, Decoder, Packer, register_bytes
 from clearhead.parts import DecoderCache, attention_mask
 
 
@@ -31,7 +31,7 @@ class NativeTranslator:
             UnknownPartError: native code does not implement a part of the model.
         """
         self.model, self._library = model, library
-        self._packer = Packer("float32", model.embedding.weight.dtype)
+        self._packer = Packer("float32", model.embedding.weight.dtype, register_bytes(library))
         self._decoder = pack_decoder(model, self._packer)
         self._macs = macs_per_token(model)
 
