@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.parts import positions_from_lengths as positions_from_lengths
     from clearhead.training import fit as fit
     from clearhead.workflows import Run as Run
+    from clearhead.workflows import ablate as ablate
     from clearhead.workflows import compare_runs as compare_runs
     from clearhead.workflows import describe as describe
     from clearhead.workflows import evaluate as evaluate
@@ -79,6 +80,7 @@ __getattr__, __dir__, __all__ = attach(
         "training": ("fit",),
         "workflows": (
             "Run",
+            "ablate",
             "compare_runs",
             "describe",
             "evaluate",

@@ -107,6 +107,7 @@ def test_what_the_object_holds_is_not_shown_as_well(
         "generate RUN the --max-new-tokens 4",
         "generate RUN the --max-new-tokens 4 --num-samples 2",
         "evaluate RUN",
+        "ablate RUN --tokens 9",
         "describe RUN",
         "list",
         "worked-example",
@@ -341,6 +342,7 @@ def test_the_report_asks_nothing_of_the_network(run: str) -> None:
 IMPLIED = {
     "generate": ["generate", "--max-new-tokens", "2"],
     "evaluate": ["evaluate"],
+    "ablate": ["ablate", "--tokens", "9"],
     "describe": ["describe"],
     "export": ["export", "--to", "safetensors", "out.safetensors"],
 }

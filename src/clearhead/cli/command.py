@@ -23,6 +23,7 @@ VERBS = {
     "doctor": "find bugs in any PyTorch Transformer, and name the module",
     "attend": "show where each head of a model looks",
     "compare": "compare trainings: figures, options that differ, curves",
+    "ablate": "measure the loss without each head and block",
     "describe": "count a model's parameters, FLOPs and memory",
     "list": "list runs, presets and corpora",
     "worked-example": "compute one decoder layer step by step, with every number",

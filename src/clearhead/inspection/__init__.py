@@ -7,6 +7,13 @@ from clearhead.lazy import attach
 
 TYPE_CHECKING = False  # as `typing` has it, which takes a while to load
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is first touched
+    from clearhead.inspection.ablation import ablate as ablate
+    from clearhead.inspection.ablation import at_heads as at_heads
+    from clearhead.inspection.ablation import at_positions as at_positions
+    from clearhead.inspection.ablation import mean_activations as mean_activations
+    from clearhead.inspection.ablation import without as without
+    from clearhead.inspection.ablation import without_head as without_head
+    from clearhead.inspection.ablation_table import AblationTable as AblationTable
     from clearhead.inspection.attention_view import AttentionView as AttentionView
     from clearhead.inspection.attention_view import attend as attend
     from clearhead.inspection.capture import activation_names as activation_names
@@ -24,6 +31,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.inspection.curve import in_bits as in_bits
     from clearhead.inspection.curve import smooth as smooth
     from clearhead.inspection.curve import verdict as verdict
+    from clearhead.inspection.heads import HeadTable as HeadTable
+    from clearhead.inspection.heads import measure_heads as measure_heads
     from clearhead.inspection.intervention import intervene as intervene
     from clearhead.inspection.plot import LossPlot as LossPlot
     from clearhead.inspection.report import Measurement as Measurement
@@ -44,10 +53,13 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "attention_view": ("AttentionView", "attend"),
+        "ablation": ("ablate", "at_heads", "at_positions", "mean_activations", "without", "without_head"),
+        "ablation_table": ("AblationTable",),
         "capture": ("activation_names", "record"),
         "comparison": ("ComparedRun", "ComparisonReport", "render_comparison"),
         "cost": ("CostEstimate", "estimate_cost", "flops_per_token", "parameters"),
         "curve": ("Curve", "Point", "bits_per_byte", "in_bits", "smooth", "verdict"),
+        "heads": ("HeadTable", "measure_heads"),
         "intervention": ("intervene",),
         "plot": ("LossPlot",),
         "report": ("Measurement", "Sample", "TrainingReport", "render"),

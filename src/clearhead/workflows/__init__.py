@@ -7,6 +7,7 @@ from clearhead.lazy import attach
 
 TYPE_CHECKING = False  # as `typing` has it, which takes a while to load
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is first touched
+    from clearhead.workflows.ablating import ablate as ablate
     from clearhead.workflows.attending import attend as attend
     from clearhead.workflows.certificate import Certificate as Certificate
     from clearhead.workflows.comparing import RunComparison as RunComparison
@@ -71,6 +72,7 @@ __getattr__, __dir__, __all__ = attach(
     __name__,
     {
         "attending": ("attend",),
+        "ablating": ("ablate",),
         "certificate": ("Certificate",),
         "comparing": ("RunComparison", "compare_runs"),
         "describing": ("Listing", "describe", "describe_weights", "described_config", "list_all"),

@@ -110,13 +110,13 @@ def evaluate(
     with threads(opened.config.train.threads), enough_memory(advice):
         model = opened.model().to(choose_device(device))
         if objective == "seq2seq":
-            return _score_pairs(opened, model, _pairs(opened, source, target), config, on_notice)
+            return _score_pairs(opened, model, texts_of_pairs(opened, source, target), config, on_notice)
         return _score_text(opened, model, source, batch_size)
 
 
 def _score_text(opened: RunFolder, model: LanguageModel, source: str | Path | None, batch_size: int | None) -> Score:
     """Every token but the first is predicted once, from at most block_size tokens before it; or masked ones are."""
-    tokens, n_bytes = _tokens(opened, source)
+    tokens, n_bytes = text_and_bytes(opened, source)
     if len(tokens) < 2:
         raise DataError(f"the text is too short to evaluate: it needs at least two tokens and has {len(tokens)}")
     config, tokenizer, kind = opened.config, opened.tokenizer, TASKS[opened.config.objective]
@@ -128,7 +128,7 @@ def _score_text(opened: RunFolder, model: LanguageModel, source: str | Path | No
     return Score(evaluation.loss, evaluation.perplexity, bits, evaluation.tokens, grammar)
 
 
-def _tokens(opened: RunFolder, source: str | Path | None) -> tuple[NDArray[np.integer], int]:
+def text_and_bytes(opened: RunFolder, source: str | Path | None) -> tuple[NDArray[np.integer], int]:
     """The ids of the text, or of what was held out, and its bytes in UTF-8."""
     if source is not None:
         return texts.encode_for_evaluation(str(source), opened.tokenizer)
@@ -164,7 +164,8 @@ def _score_pairs(
     )
 
 
-def _pairs(opened: RunFolder, source: str | Path | None, target: str | Path | None) -> list[tuple[str, str]]:
+def texts_of_pairs(opened: RunFolder, source: str | Path | None, target: str | Path | None) -> list[tuple[str, str]]:
+    """The sentence pairs in these files, or those that were held out."""
     if source is not None:
         return texts.read_pairs(
             str(source), None if target is None else str(target), reverse=opened.config.data.reverse
