@@ -26,6 +26,7 @@ def parser() -> Parser:
             ("clearhead describe --preset gpt2", "a preset"),
             ("clearhead describe --model.n_layers 12 --model.d_model 768", "any shape"),
             ("clearhead describe --by weight", "every weight of the newest run: Wq, Wk, Wv, Wo, W1, W2, norms"),
+            ("clearhead describe --report model.html", "its architecture, as a picture to click through"),
         ],
     )
     parser.add_argument(
@@ -52,7 +53,9 @@ def run(args: argparse.Namespace) -> None:
         _show_weights(weights, console)
     else:
         _show_costs(workflows.describe(which, preset=preset, options=options), console)
-    write_views(args, weights, console)
+    page = "report" in args and "by" not in args
+    view = workflows.describe_architecture(which, preset=preset, options=options) if page else weights
+    write_views(args, view, console)
 
 
 def _show_weights(weights: "WeightTable", console: Console) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.comparing import compare_runs as compare_runs
     from clearhead.workflows.describing import Listing as Listing
     from clearhead.workflows.describing import describe as describe
+    from clearhead.workflows.describing import describe_architecture as describe_architecture
     from clearhead.workflows.describing import describe_weights as describe_weights
     from clearhead.workflows.describing import described_config as described_config
     from clearhead.workflows.describing import list_all as list_all
@@ -75,7 +76,14 @@ __getattr__, __dir__, __all__ = attach(
         "ablating": ("ablate",),
         "certificate": ("Certificate",),
         "comparing": ("RunComparison", "compare_runs"),
-        "describing": ("Listing", "describe", "describe_weights", "described_config", "list_all"),
+        "describing": (
+            "Listing",
+            "describe",
+            "describe_architecture",
+            "describe_weights",
+            "described_config",
+            "list_all",
+        ),
         "evaluating": ("LengthScore", "Score", "TranslationScore", "evaluate"),
         "events": (
             "WeightsAveraged",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from clearhead.config import ModelConfig, RunConfig
 from clearhead.config.presets import PRESETS, default_preset
@@ -18,6 +18,9 @@ from clearhead.wording import call, counted
 from clearhead.workflows.runs.find import all_runs, open_folder
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.history import History
+
+if TYPE_CHECKING:
+    from clearhead.inspection.architecture import ArchitectureReport
 
 Which = str | Path | RunFolder | ModelConfig | RunConfig | None
 
@@ -57,6 +60,21 @@ def describe_weights(
     if by not in get_args(By):
         raise UsageError(f"`by` is 'weight' or 'sublayer', not '{by}'")
     return weigh(described_config(run, preset=preset, options=options).model, by=by)
+
+
+def describe_architecture(
+    run: Which = None, *, preset: str | None = None, options: Mapping[str, object] | None = None
+) -> "ArchitectureReport":
+    """The interactive picture of a model, which `html()` writes as one page; arguments as in `describe`.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong.
+    """
+    from clearhead.inspection.architecture import ArchitectureReport  # it needs torch
+
+    config = described_config(run, preset=preset, options=options).model
+    name = open_folder(run).name if isinstance(run, str | Path | RunFolder) else preset or ""
+    return ArchitectureReport(config, name)
 
 
 def described_config(
