@@ -5,7 +5,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
@@ -45,7 +45,7 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
         with _without_collection():
             import torch
         torch.manual_seed(request["seed"])
-        return TASKS[request["task"]](request)
+        return _task(request["task"])(request)
     except ClearheadError as error:
         return {"error": str(error), "exit_code": error.exit_code}
     except RecursionError:
@@ -134,6 +134,15 @@ def _model(target: str, factory: tuple[str, str] | None, settings: dict[str, str
             model = load(target, settings if kind == "architecture" else None)
     sys.path.extend(path for path in libraries if path not in sys.path)  # in case the target removed some
     return model
+
+
+def _task(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """One of ours, or 'module:function' of a higher floor, which is called with the model and the request."""
+    if name in TASKS:
+        return TASKS[name]
+    module, _, function = name.partition(":")
+    look = getattr(importlib.import_module(module), function)
+    return lambda request: look(_model(request["target"], request["factory"], request["settings"]), request)
 
 
 TASKS = {"check": _check, "loss": _examine_loss, "compare": _compare, "train": _train}

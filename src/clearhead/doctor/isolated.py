@@ -28,6 +28,7 @@ KEPT = 1 << 16  # bytes of a target's output; all of it could fill the memory
 class Request:
     """What to examine, and how.
 
+    `task`: check, loss, compare or train; or 'module:function', called with the model and this request as plain data.
     `factory` makes the model if the target is not code: 'module:function' and its argument. `other` and its factory
     are what the target is compared with. `arguments` are those of a script.
     """

@@ -18,11 +18,15 @@ from clearhead.doctor.problems import attempt
 
 LIBRARY = os.path.dirname(torch.__file__) + os.sep  # the folder, and no other whose name begins so, as torchvision's
 HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+PLAIN = (int, float, str)  # arguments that hold no tensor
 
 
 @dataclass(frozen=True)
 class ModuleCall:
-    """One call of a module or of an operation; tensors are copies on the CPU, as they were at the time."""
+    """One call of a module or of an operation; tensors are copies on the CPU, as they were at the time.
+
+    Where only shapes were recorded they are on the meta device: they have a shape and a type, and no numbers.
+    """
 
     name: str
     inputs: list[Tensor]
@@ -97,11 +101,17 @@ def recorded_modules(
 
 
 class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
-    """Every operation of torch that Python code calls, with the line that called it and the module that it is in."""
+    """Every operation of torch that Python code calls, with the line that called it and the module that it is in.
 
-    def __init__(self, is_recorded: Callable[[str], bool] = lambda name: True) -> None:
+    Args:
+        is_recorded: by the name of an operation.
+        shapes_only: keep no numbers, and no tensor that was made during the call. `options` then holds plain arguments,
+            `weights`, the parameters among the inputs, and `views`: of each output whether an input holds its memory.
+    """
+
+    def __init__(self, is_recorded: Callable[[str], bool] = lambda name: True, *, shapes_only: bool = False) -> None:
         super().__init__()
-        self.is_recorded = is_recorded
+        self.is_recorded, self.shapes_only = is_recorded, shapes_only
         self.calls: list[ModuleCall] = []
         self.stack: list[nn.Module] = []
         self.handles: list[Any] = []
@@ -127,13 +137,16 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
         kwargs, name = kwargs or {}, getattr(func, "__name__", str(func))
         if not self.is_recorded(name):
             return func(*args, **kwargs)
-        inputs = _safe_copies((args, kwargs))
+        inputs = [] if self.shapes_only else _safe_copies((args, kwargs))
         output = result = func(*args, **kwargs)
         if name == "__iter__" and not isinstance(output, Tensor):  # unpacking a tensor: record its parts
             result = list(output)
             output = iter(result)
-        options = {"func": func, "args": args, "kwargs": kwargs, "result": result}
         module = self.stack[-1] if self.stack else None
+        if self.shapes_only:
+            self.calls.append(_shapes_of_call(name, func, args, kwargs, result, module))
+            return output
+        options = {"func": func, "args": args, "kwargs": kwargs, "result": result}
         self.calls.append(ModuleCall(name, inputs, _safe_copies(result), module, *caller(), options=options))
         return output
 
@@ -143,6 +156,29 @@ def _safe_copies(value: object) -> list[Tensor]:
     with attempt():
         return _copies(value)
     return []  # the operation is then known by its name alone
+
+
+def _shapes_of_call(
+    name: str, func: object, args: tuple[object, ...], kwargs: dict[str, object], result: object, module: Any
+) -> ModuleCall:
+    """An operation without its numbers; inside a vectorized map it is known by its name alone."""
+    options: dict[str, Any] = {"func": func, "weights": [], "views": []}
+    options["args"] = tuple(value if isinstance(value, PLAIN) else None for value in args)
+    options["kwargs"] = {key: value if isinstance(value, PLAIN) else None for key, value in kwargs.items()}
+    inputs: list[Tensor] = []
+    outputs: list[Tensor] = []
+    with attempt():
+        read, returned = tensors((args, kwargs)), tensors(result)
+        known = (tensor if isinstance(tensor, nn.Parameter) else tensor._base for tensor in read)
+        options["weights"] = [weight for weight in known if isinstance(weight, nn.Parameter)]
+        memory = {tensor.untyped_storage().data_ptr() for tensor in read} - {0}
+        options["views"] = [tensor.untyped_storage().data_ptr() in memory for tensor in returned]
+        inputs, outputs = [_shape(tensor) for tensor in read], [_shape(tensor) for tensor in returned]
+    return ModuleCall(name, inputs, outputs, module, *caller(), options=options)
+
+
+def _shape(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
 class without_dropout(TorchFunctionMode):  # noqa: N801 - used as a context manager
