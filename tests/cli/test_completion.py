@@ -29,7 +29,7 @@ def completed(*argv: str) -> list[str]:
 
 def test_the_verbs() -> None:
     assert completed("") == [*VERBS, "help"]
-    assert completed("tra") == ["train", "translate"]
+    assert completed("tra") == ["train", "translate", "trace"]
     assert completed("help", "gen") == ["generate"]
     assert completed("nothing", "") == []
     assert completed() == [*VERBS, "help"]

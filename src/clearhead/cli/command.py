@@ -24,6 +24,7 @@ VERBS = {
     "attend": "show where each head of a model looks",
     "compare": "compare trainings: figures, options that differ, curves",
     "ablate": "measure the loss without each head and block",
+    "trace": "list every step of a forward pass, with shapes and lines of code",
     "describe": "count a model's parameters, FLOPs and memory",
     "list": "list runs, presets and corpora",
     "worked-example": "compute one decoder layer step by step, with every number",

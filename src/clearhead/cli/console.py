@@ -45,6 +45,11 @@ class Console:
             self._show(event)
             self.out.check()
 
+    @property
+    def width(self) -> int | None:
+        """Columns of the terminal; None where no terminal shows it."""
+        return self.shown.width if self.out.is_styled else None
+
     def say(self, text: str, style: str = "") -> None:
         """One line of a result, never wrapped or interpreted; the object holds it in its own form."""
         if not self.json:

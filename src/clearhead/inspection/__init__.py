@@ -40,6 +40,9 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.inspection.report import TrainingReport as TrainingReport
     from clearhead.inspection.report import render as render
     from clearhead.inspection.sites import attention_sites as attention_sites
+    from clearhead.inspection.steps.strangers import trace_steps as trace_steps
+    from clearhead.inspection.steps.table import TraceStep as TraceStep
+    from clearhead.inspection.steps.table import TraceTable as TraceTable
     from clearhead.inspection.svg import Series as Series
     from clearhead.inspection.svg import chart as chart
     from clearhead.inspection.svg import picture as picture
@@ -64,6 +67,8 @@ __getattr__, __dir__, __all__ = attach(
         "plot": ("LossPlot",),
         "report": ("Measurement", "Sample", "TrainingReport", "render"),
         "sites": ("attention_sites",),
+        "steps.strangers": ("trace_steps",),
+        "steps.table": ("TraceStep", "TraceTable"),
         "svg": ("Series", "chart", "picture"),
         "terminal": ("draw",),
         "trace": ("Trace",),

@@ -64,6 +64,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.runs.find import run_and_text as run_and_text
     from clearhead.workflows.runs.paths import RUNS as RUNS
     from clearhead.workflows.runs.report import summary as summary
+    from clearhead.workflows.tracing import target_and_text as target_and_text
+    from clearhead.workflows.tracing import trace as trace
     from clearhead.workflows.training import resume as resume
     from clearhead.workflows.training import train as train
     from clearhead.workflows.translating import Translated as Translated
@@ -110,6 +112,7 @@ __getattr__, __dir__, __all__ = attach(
         "runs.find": ("all_runs", "newest_run", "run_and_text"),
         "runs.paths": ("RUNS",),
         "runs.report": ("summary",),
+        "tracing": ("target_and_text", "trace"),
         "training": ("resume", "train"),
         "translating": ("Translated", "translate"),
     },
