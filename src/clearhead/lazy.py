@@ -21,13 +21,15 @@ def attach(
     module_of = {name: f"{package}.{module}" for module, names in exports.items() for name in names}
 
     def load(name: str) -> "Any":
+        import sys
         from importlib import import_module
 
         if name in module_of:
             return getattr(import_module(module_of[name]), name)
         if name in submodules:
             return import_module(f"{package}.{name}")
-        raise AttributeError(f"module '{package}' has no attribute '{name}'")
+        # Python adds "Did you mean" from what is told about the module
+        raise AttributeError(f"module '{package}' has no attribute '{name}'", name=name, obj=sys.modules[package])
 
     return load, lambda: sorted([*module_of, *submodules]), sorted(module_of)
 

@@ -12,6 +12,7 @@ from command_helpers import TINY, Called, Caller, text, write_text
 
 import clearhead
 from clearhead import cli
+from clearhead.cli.train import without_a_text
 from clearhead.config import RunConfig
 from clearhead.config.presets import PRESETS
 from clearhead.workflows import Run
@@ -134,6 +135,8 @@ def test_a_training_of_nothing_says_what_it_takes(call: Caller) -> None:
     lines = begun.out.splitlines()
     first, second, *_ = (line for line in lines if not line.startswith("preparing the data"))  # said where it is slow
     assert first.startswith("no text is named: training on 'stories', which ships with Clearhead; for your own text:")
+    assert without_a_text({}, None, None).startswith("no text is named: training for 3 minutes on 'stories', which ")
+    assert "training for 2 minutes on" in without_a_text({}, "tiny", 2)
     assert second.startswith("text: ")
     write_text()
     assert "no text is named" not in call("train", "my.txt", *TINY).out

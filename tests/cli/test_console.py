@@ -23,6 +23,7 @@ from clearhead.workflows import (
     CheckPassed,
     Finished,
     Notice,
+    Preparing,
     Read,
     Replanned,
     Sampled,
@@ -69,6 +70,7 @@ def test_an_event_is_shown_for_what_it_is_whatever_its_class_is_called(capsys: p
     events: list[WorkflowEvent] = [
         Warned("take care"),
         CheckPassed("all is well"),
+        Preparing(0.25),
         Started(Path("runs/a"), 1, 8, None),
         Replanned(4),
         Stepped(2, 2.5, 0.001, 0.5, 64, 0.1, skipped=False),
@@ -86,6 +88,7 @@ def test_an_event_is_shown_for_what_it_is_whatever_its_class_is_called(capsys: p
     for part in (
         "take care",
         "all is well",
+        "preparing the data: 25%",
         "after step 1 of 8",
         "4 steps fit",
         "loss 2.5",

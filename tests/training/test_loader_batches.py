@@ -1,6 +1,7 @@
 """A DataLoader of torch is as good as a function of the step."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -48,3 +49,14 @@ def test_what_is_no_batch_is_a_sentence(batch: object) -> None:
     for batches in ([batch], lambda step: batch):
         with pytest.raises(UsageError, match="a batch is a tuple of tensors, the model's inputs and then the targets"):
             losses(batches)
+
+
+def test_targets_that_are_no_ids_are_a_sentence() -> None:
+    with pytest.raises(UsageError, match=r"^targets are token ids, whole numbers, not torch\.float32$"):
+        losses([(INPUTS, TARGETS.float())])
+
+
+def test_batches_in_the_place_of_the_config_are_a_sentence() -> None:
+    fit: Any = ch.fit
+    with pytest.raises(TypeError, match=r"^fit takes a model, a TrainConfig and batches, in this order, not list$"):
+        next(fit(ch.DecoderLM(ch.ModelConfig(vocab_size=9)), [(INPUTS, TARGETS)], ch.TrainConfig(steps=1)))

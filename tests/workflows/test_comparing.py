@@ -23,7 +23,7 @@ def train(name: str, **options: Any) -> ch.Run:
 def test_what_differs_is_told_and_who_is_lowest() -> None:
     train("a")
     train("b", **tiny(learning_rate=1e-5))
-    compared = ch.compare_runs(["a", "runs/b"])
+    compared = ch.compare_runs("a", "runs/b")
     assert compared.names == ("a", "b")
     assert list(compared.options) == ["train.learning_rate"]
     assert compared.options["train.learning_rate"][1] == 1e-5
@@ -51,29 +51,29 @@ def test_the_newest_trainings_are_compared_where_none_is_named() -> None:
 def test_losses_of_different_texts_are_not_ranked() -> None:
     train("a")
     train("b", data={"val_fraction": 0.3})
-    assert ch.compare_runs(["a", "b"]).verdict == "Their held-out texts differ, so their losses compare only roughly."
+    assert ch.compare_runs("a", "b").verdict == "Their held-out texts differ, so their losses compare only roughly."
 
 
 def test_names_that_two_folders_share_are_told_apart() -> None:
     train("a")
     ch.train("my.txt", out="elsewhere/a", options=tiny(), check=False)
-    assert ch.compare_runs(["a", "elsewhere/a"], out="page.html").names == ("runs/a", "elsewhere/a")
+    assert ch.compare_runs("a", "elsewhere/a", out="page.html").names == ("runs/a", "elsewhere/a")
 
 
 def test_one_run_is_no_comparison() -> None:
     train("a")
     for runs in ([], ["a"]):
         with pytest.raises(UsageError, match="needs two runs"):
-            ch.compare_runs(runs)
+            ch.compare_runs(*runs)
     with pytest.raises(DataError, match="there is no run 'b'"):
-        ch.compare_runs(["a", "b"])
+        ch.compare_runs("a", "b")
 
 
 def test_a_page_that_cannot_be_written_is_told_in_one_sentence() -> None:
     train("a")
     train("b")
     with pytest.raises(ClearheadError, match=r"^runs cannot be written: .*; choose another `out`$"):
-        ch.compare_runs(["a", "b"], out="runs")
+        ch.compare_runs("a", "b", out="runs")
 
 
 def test_a_run_of_one_evaluation_is_drawn_as_a_dot() -> None:
@@ -88,6 +88,6 @@ def test_what_a_run_wrote_does_nothing_on_the_page() -> None:
         lines + '{"kind": "sample", "step": 9, "text": "<script>alert(1)</script>"}\n', encoding="utf-8"
     )
     train("b")
-    page = ch.compare_runs(["a", "b"]).page.read_text(encoding="utf-8")
+    page = ch.compare_runs("a", "b").page.read_text(encoding="utf-8")
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)" in page

@@ -11,7 +11,8 @@ from workflow_helpers import STEPS, tiny, write_text
 import clearhead as ch
 from clearhead.errors import InterruptedRunError
 from clearhead.training import Stepped
-from clearhead.workflows import WorkflowEvent, progress
+from clearhead.workflows import WorkflowEvent, progress, training
+from clearhead.workflows.progress import StreamScreen
 
 
 class Screen(io.StringIO):
@@ -60,6 +61,17 @@ def test_a_terminal_shows_how_it_goes(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert capsys.readouterr().out == ""
     ch.resume("run", options={"train": {"steps": STEPS + 1}})
     assert f"step     10/{STEPS + 1}" in screen.getvalue()
+
+
+def test_the_progress_of_the_preparation_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "SILENCE", 0.0)
+    screen = a_terminal(monkeypatch)
+    train()
+    assert "\rpreparing the data: " in screen.getvalue()
+    assert not [line for line in lines_on(screen) if "preparing the data" in line]
+    stream = io.StringIO()
+    StreamScreen(stream, rewrites=False).passing("preparing the data: 20%")
+    assert stream.getvalue() == "preparing the data: 20%\n", "where nothing can be rewritten, it is a line"
 
 
 def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:

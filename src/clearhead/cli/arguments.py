@@ -130,9 +130,8 @@ class Parser(argparse.ArgumentParser):
         for word in rest:
             if word.startswith("-"):
                 flag = word.partition("=")[0]
-                raise UsageError(
-                    f"unknown option '{flag}'{did_you_mean(flag, known.values())}; see '{self.prog} --help'"
-                )
+                meant = did_you_mean(flag, known.values()) or f"; see '{self.prog} --help'"
+                raise UsageError(f"unknown option '{flag}'{meant}")
             raise UsageError(f"'{word.removeprefix(PLAIN)}' is one argument too many; see '{self.prog} --help'")
         return args
 

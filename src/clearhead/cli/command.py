@@ -111,7 +111,8 @@ def _dispatch(argv: list[str]) -> int:
         standard_output().text(f"clearhead {__version__}\n")
         return 0
     if argv[0] not in VERBS:
-        raise UsageError(f"there is no verb '{argv[0]}'{did_you_mean(argv[0], VERBS)}; see 'clearhead --help'")
+        meant = did_you_mean(argv[0], VERBS) or "; see 'clearhead --help'"
+        raise UsageError(f"there is no verb '{argv[0]}'{meant}")
     with collector_at_rest():
         verb = import_module(module_of(argv[0]))
         args = verb.parser().parse(argv[1:])

@@ -32,9 +32,11 @@ def run(args: argparse.Namespace) -> None:
     from clearhead import workflows
 
     console = Console(json=args.json)
-    compared = workflows.compare_runs(getattr(args, "runs", ()), out=getattr(args, "out", None))
+    compared = workflows.compare_runs(*getattr(args, "runs", ()), out=getattr(args, "out", None))
     facts = {name: [fact.get(name, "-") for fact in compared.facts] for fact in compared.facts for name in fact}
-    options = {name: [str(value) for value in values] for name, values in compared.options.items()}
+    options = {
+        name: ["none" if value is None else str(value) for value in values] for name, values in compared.options.items()
+    }
     tables = [_table(title, compared.names, rows) for title, rows in (("figures", facts), (DIFFERENCES, options))]
     widths = [max(map(len, column)) for column in zip(*(row for table in tables for row in table), strict=True)]
     for header, *rows in tables:

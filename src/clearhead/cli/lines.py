@@ -25,6 +25,10 @@ class Lines:
         self.out.write(printable(text) + "\n")
         self.out.flush()
 
+    def passing(self, text: str) -> None:
+        """A line that stays, where none can be replaced."""
+        self.line((text, ""))
+
     def begin(self, step: int, steps: int) -> None:
         """A training begins."""
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import IO, cast
 
 from rich.console import Console as Rich
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
@@ -19,6 +20,7 @@ class Terminal:
         self.rich = _rich(out)
         self.width, self.encoding = self.rich.width, self.rich.encoding
         self.bar: Progress | None = None
+        self.live: Live | None = None  # shows the line that the next one replaces
         self.task = TaskID(0)
 
     @property
@@ -33,14 +35,34 @@ class Terminal:
 
     def line(self, *pieces: tuple[str, str]) -> None:
         """One line of texts, each with its style; never wrapped or interpreted."""
+        self._replace()
         self.rich.print(Text.assemble(*((one_line(text), style) for text, style in pieces)))
 
     def block(self, text: str, style: str = "") -> None:
         """A text of several lines, in one style."""
+        self._replace()
         self.rich.print(Text(printable(text), style))
+
+    def passing(self, text: str) -> None:
+        """A line that the next one replaces, where what is printed can be drawn over."""
+        if not self.rich.is_terminal:
+            self.line((text, ""))
+            return
+        if self.live is None:
+            self.live = Live(
+                console=self.rich, transient=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            )
+            self.live.start()
+        self.live.update(Text(one_line(text)), refresh=True)
+
+    def _replace(self) -> None:
+        if self.live:
+            self.live.stop()
+            self.live = None
 
     def begin(self, step: int, steps: int) -> None:
         """A bar for a training, where what is printed can be drawn over."""
+        self._replace()
         if self.rich.is_terminal:
             self.bar = Progress(
                 TextColumn("step {task.completed:>6,.0f}/{task.total:,.0f}"),
@@ -68,6 +90,7 @@ class Terminal:
 
     def end(self) -> None:
         """Take the bar away."""
+        self._replace()
         if self.bar:
             self.bar.stop()
             self.bar = None

@@ -9,8 +9,10 @@ from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.output import json_line, standard_output
 from clearhead.config import DataConfig, RunConfig
+from clearhead.config.presets import DEFAULT_MINUTES
 from clearhead.errors import UsageError
 from clearhead.options import Settings, merge
+from clearhead.wording import counted
 
 YOUR_OWN = "for your own text: clearhead train my.txt"
 
@@ -82,10 +84,7 @@ def run(args: argparse.Namespace) -> None:
         return
     with Console(json=args.json) as console:
         if "source" not in gathered.get("data", {}) and "start_from" not in args:
-            corpus = workflows.choose_start(gathered, preset, minutes).config.data.source
-            console.on_event(
-                workflows.Notice(f"no text is named: training on '{corpus}', which ships with Clearhead; {YOUR_OWN}")
-            )
+            console.on_event(workflows.Notice(without_a_text(gathered, preset, minutes)))
         done = workflows.train(
             source,
             start_from=getattr(args, "start_from", None),
@@ -100,6 +99,17 @@ def run(args: argparse.Namespace) -> None:
         )
     if args.json:  # a long log is not read again for nothing
         console.result(workflows.summary(done))
+
+
+def without_a_text(gathered: Settings, preset: str | None, minutes: float | None) -> str:
+    """What is trained on where nobody named a text, and for how long."""
+    from clearhead import workflows
+
+    corpus = workflows.choose_start(gathered, preset, minutes).config.data.source
+    if minutes is None and preset is None and "steps" not in gathered.get("train", {}):
+        minutes = DEFAULT_MINUTES
+    length = "" if minutes is None else f" for {counted(minutes, 'minute')}"
+    return f"no text is named: training{length} on '{corpus}', which ships with Clearhead; {YOUR_OWN}"
 
 
 def _refuse_one_side(args: argparse.Namespace, options: Settings) -> None:

@@ -3,9 +3,10 @@
 import math
 from dataclasses import dataclass, field
 
-from clearhead.errors import UsageError
+from clearhead.errors import ArgumentError, UsageError
 from clearhead.options import Settings
 from clearhead.suggestions import did_you_mean
+from clearhead.wording import with_article
 
 
 @dataclass(frozen=True)
@@ -276,6 +277,8 @@ def preset(name: str) -> Preset:
     Raises:
         UsageError: there is none; names the closest.
     """
+    if not isinstance(name, str):
+        raise ArgumentError(f"`preset` is the name of one, as in 'tiny', not {with_article(type(name).__name__)}")
     if name not in PRESETS:
         known = ", ".join(PRESETS)
         raise UsageError(f"there is no preset '{name}'{did_you_mean(name, PRESETS)} (presets: {known})")

@@ -1,6 +1,7 @@
 """What a person may call a text: a file, a folder, standard input, the name of a corpus."""
 
 import difflib
+import errno
 import hashlib
 import os
 import shutil
@@ -17,6 +18,7 @@ from clearhead.data.documents import READ_SIZE, Source, file_source, files_sourc
 from clearhead.data.parallel.corpora import PAIR_CORPORA
 from clearhead.errors import DataError
 from clearhead.files import RUN_CONFIG, UNFINISHED, finish_file
+from clearhead.options import shown
 from clearhead.wording import counted
 
 _TEXT_SUFFIXES = (".txt", ".md")
@@ -49,12 +51,13 @@ def open_source(source: str, cache: Path, characters: int | None = None) -> Sour
             kind = "a socket" if path.is_socket() else "a device"
             raise DataError(f"{path} is {kind}, which holds no text; give a file, a folder or a pipe")
     except OSError as error:
-        raise unreadable(path, error) from None
+        if error.errno != errno.ENAMETOOLONG:  # somebody gave the text itself
+            raise unreadable(path, error) from None
     if source.partition(":")[0] in PAIR_CORPORA:
         raise DataError(f"the corpus {source} is sentence pairs, not a text; the corpora of text are {_names(CORPORA)}")
     close = nearby(source, path, [*CORPORA, *PAIR_CORPORA])
     known = f"the corpora of text are {_names(CORPORA)}; those of sentence pairs: {_names(PAIR_CORPORA)}"
-    raise DataError(f"there is no file, folder or corpus '{source}'; {close or known}")
+    raise DataError(f"there is no file, folder or corpus {shown(source)}; {close or known}")
 
 
 def pipe_of(source: str) -> Path | None:

@@ -37,4 +37,6 @@ def _checked(batch: Sequence[Tensor]) -> Sequence[Tensor]:
     if not isinstance(batch, tuple | list) or len(batch) < 2:
         held = f"{len(batch)} of them" if isinstance(batch, tuple | list) else type(batch).__name__
         raise UsageError(f"a batch is a tuple of tensors, the model's inputs and then the targets, not {held}")
+    if isinstance(batch[-1], Tensor) and batch[-1].is_floating_point():
+        raise UsageError(f"targets are token ids, whole numbers, not {batch[-1].dtype}")
     return batch

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.config import TrainConfig
-from clearhead.errors import ClearheadError
+from clearhead.errors import ArgumentError, ClearheadError
 from clearhead.models import Evaluation
 from clearhead.options import has_arguments
 from clearhead.training.batches import Batches, batch_function
@@ -65,6 +65,8 @@ def fit(
     Raises:
         ClearheadError: ten steps in a row were not finite, the weights are not, or the memory is too small for a batch.
     """
+    if not isinstance(config, TrainConfig):
+        raise ArgumentError(f"fit takes a model, a TrainConfig and batches, in this order, not {type(config).__name__}")
     optimizer = optimizer or build_optimizer(model, config)
     batch_of = batch_function(batch)
     loop = _Loop(model, config, optimizer, state or TrainingState(), TrainStep(model, config, body), seed)

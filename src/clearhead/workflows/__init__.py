@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.events import Finished as Finished
     from clearhead.workflows.events import Notice as Notice
     from clearhead.workflows.events import Observer as Observer
+    from clearhead.workflows.events import Preparing as Preparing
     from clearhead.workflows.events import Read as Read
     from clearhead.workflows.events import Replanned as Replanned
     from clearhead.workflows.events import Sampled as Sampled
@@ -93,6 +94,7 @@ __getattr__, __dir__, __all__ = attach(
             "Observer",
             "CheckPassed",
             "Notice",
+            "Preparing",
             "Read",
             "Sampled",
             "Replanned",

@@ -188,9 +188,11 @@ def _too_large(
     if is_new:
         smaller = _fitting_presets(available, config, task)
         advice += [f"take a smaller model: {' or '.join(f'`preset={name!r}`' for name in smaller)}"] if smaller else []
+        advice += [] if smaller else ["let Clearhead choose the model"]
     advice.append("lower `train.batch_size`")
+    step = f"{per_step:,.0f}" if per_step >= 10 else f"{per_step:.2g}"
     return (
-        f"this model takes at least {per_step:.2g} seconds a step here, so fewer than {fewest} steps fit into "
+        f"this model takes at least {step} seconds a step here, so fewer than {fewest} steps fit into "
         f"{counted(minutes, 'minute')}, and it would learn little; {', or '.join(advice)}"
     )
 

@@ -45,7 +45,7 @@ class RunComparison:
 
 
 @has_arguments()
-def compare_runs(runs: Sequence[str | Path | RunFolder] = (), *, out: str | Path | None = None) -> RunComparison:
+def compare_runs(*runs: str | Path | RunFolder, out: str | Path | None = None) -> RunComparison:
     """Compare runs, and write a page with their curves over each other and their samples side by side.
 
     Args:
@@ -89,7 +89,7 @@ def compare_runs(runs: Sequence[str | Path | RunFolder] = (), *, out: str | Path
         ],
         unit,
         verdict,
-        {name: [str(value) for value in values] for name, values in options.items()},
+        {name: ["none" if value is None else str(value) for value in values] for name, values in options.items()},
     )
     page = PAGE if out is None else Path(out)
     try:

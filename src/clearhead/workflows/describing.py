@@ -12,6 +12,7 @@ from clearhead.data import CORPORA, PAIR_CORPORA
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import CostEstimate, WeightTable, estimate_cost, weigh
 from clearhead.inspection.weights import By
+from clearhead.models import LanguageModel
 from clearhead.options import Settings, has_arguments
 from clearhead.training import checkpoints
 from clearhead.wording import call, counted
@@ -22,7 +23,7 @@ from clearhead.workflows.runs.history import History
 if TYPE_CHECKING:
     from clearhead.inspection.architecture import ArchitectureReport
 
-Which = str | Path | RunFolder | ModelConfig | RunConfig | None
+Which = str | Path | RunFolder | LanguageModel | ModelConfig | RunConfig | None
 
 
 @has_arguments(RunConfig)
@@ -32,13 +33,15 @@ def describe(
     """Parameters by part, FLOPs per token, and bytes to train and to generate, on paper.
 
     Args:
-        run: a folder or a name, or a config; with no run, no preset and no options, the newest run.
+        run: a folder or a name, a model, or a config; with no run, no preset and no options, the newest run.
         preset: a preset instead of a run.
         options: nested options on top.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
+    if isinstance(run, LanguageModel):
+        run = run.config
     if isinstance(run, ModelConfig) and preset is None and not options:
         return estimate_cost(run)
     config = described_config(run, preset=preset, options=options)
@@ -85,6 +88,8 @@ def described_config(
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
+    if isinstance(run, LanguageModel):
+        run = run.config
     if run is not None and preset is not None:
         raise UsageError("describe takes a run or a preset, not both")
     if isinstance(run, ModelConfig | RunConfig):

@@ -21,6 +21,13 @@ class CheckPassed:
 
 
 @dataclass(frozen=True)
+class Preparing:
+    """The data is being prepared, and this share of it is done."""
+
+    share: float
+
+
+@dataclass(frozen=True)
 class Started:
     """Training begins, or goes on, after `step` of `steps` steps; `floor` is the lowest loss possible, if known.
 
@@ -79,7 +86,17 @@ class Finished:
 
 
 WorkflowEvent = (
-    Notice | CheckPassed | Started | Replanned | Stepped | Evaluated | Sampled | WeightsAveraged | Read | Finished
+    Notice
+    | CheckPassed
+    | Preparing
+    | Started
+    | Replanned
+    | Stepped
+    | Evaluated
+    | Sampled
+    | WeightsAveraged
+    | Read
+    | Finished
 )
 Observer = Callable[[WorkflowEvent], None]
 

@@ -1,23 +1,44 @@
 """Text from a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, Protocol, overload
 
 from clearhead import inference
 from clearhead.config import GenerationConfig
-from clearhead.errors import UsageError
+from clearhead.errors import ArgumentError, DataError, UsageError
 from clearhead.inference import Piece
 from clearhead.models import CausalLM
 from clearhead.options import option
+from clearhead.pages import printable
+from clearhead.wording import call
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
-from clearhead.workflows.runs.find import open_folder
+from clearhead.workflows.runs.find import all_runs, open_folder
 from clearhead.workflows.runs.folder import RunFolder
 
 SMALL = 5_000_000  # parameters; a smaller model is faster on one thread than on two
 
 Which = str | Path | RunFolder | None
 Prompts = list[str] | tuple[str, ...]  # not any sequence: a string is one, too
+
+
+class Text(str):
+    """A generated text: a str like any other, but a notebook shows its lines instead of spelling out each `\\n`."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: "Printer", cycle: bool) -> None:
+        is_alone = len(printer.stack) == 1  # else it is one of a list, which is shown as one
+        printer.text(printable(self) if is_alone else repr(self))
+
+
+class Printer(Protocol):
+    """What prints values for a notebook, IPython's RepresentationPrinter: `stack` holds what is being printed."""
+
+    stack: list[int]
+
+    def text(self, text: str) -> None:
+        """Print a text."""
 
 
 @overload
@@ -29,7 +50,7 @@ def generate(run: Which, prompt: str = "", *, num_samples: int, **options: Any) 
 @overload
 def generate(run: Which, prompt: Prompts, *, num_samples: int, **options: Any) -> list[list[str]]: ...
 def generate(
-    run: Which,
+    run: Which = None,
     prompt: str | Prompts = "",
     *,
     num_samples: int = 1,
@@ -56,9 +77,9 @@ def generate(
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+    prompts = _texts(prompt)
     config = GenerationConfig.read(options, {"num_samples": num_samples})
-    opened = open_folder(run)
+    opened = _open(run, prompt)
     tokenizer, model = opened.tokenizer, _writer(opened, device)
     draft = None if config.draft in (None, "ngrams") else _draft(open_folder(config.draft), opened, device)
     n_parameters = sum(p.numel() for p in model.parameters())
@@ -67,9 +88,31 @@ def generate(
         written = inference.generate(
             model, tokenizer, prompts, config, engine=config, draft=draft, on_text=on_text, on_notice=on_notice
         )
-    texts = [[start + text for text in samples] for start, samples in zip(prompts, written, strict=True)]
+    texts: list[list[str]] = [
+        [Text(start + text) for text in samples] for start, samples in zip(prompts, written, strict=True)
+    ]
     shaped = texts if config.num_samples > 1 else [text for [text] in texts]
     return shaped[0] if isinstance(prompt, str) else shaped
+
+
+def _texts(prompt: object) -> list[str]:
+    prompts: list[str] = []
+    for text in prompt if isinstance(prompt, Iterable) and not isinstance(prompt, str) else [prompt]:
+        if not isinstance(text, str):
+            held = type(prompt).__name__ + ("" if text is prompt else f" of {type(text).__name__}")
+            raise ArgumentError(f"a prompt is a text or a list of texts, not {held}; for ids take `model.generate`")
+        prompts.append(text)
+    return prompts
+
+
+def _open(run: Which, prompt: object) -> RunFolder:
+    try:
+        return open_folder(run)
+    except DataError as error:
+        if isinstance(run, str) and prompt == "" and all_runs():
+            newest = f"to continue that text with the newest run: {call('generate', prompt=run)}"
+            raise DataError(f"{error}; {newest}") from None
+        raise
 
 
 def _writer(run: RunFolder, device: str) -> CausalLM:

@@ -8,6 +8,7 @@ from clearhead.wording import counted, whole_words
 from clearhead.workflows.events import (
     CheckPassed,
     Finished,
+    Preparing,
     Read,
     Replanned,
     Sampled,
@@ -38,6 +39,9 @@ class Screen(Protocol):
     def block(self, text: str, style: str = "") -> None:
         """A text of several lines."""
 
+    def passing(self, text: str) -> None:
+        """A line that the next one replaces, where that is possible."""
+
     def begin(self, step: int, steps: int) -> None:
         """A training begins after `step` of `steps` steps."""
 
@@ -67,6 +71,8 @@ class Narrator:
                 self._notice(event.text)
             case CheckPassed():
                 self._line(event.text, "green")
+            case Preparing():
+                self.screen.passing(f"preparing the data: {event.share:.0%}")
             case Started():
                 self._started(event)
             case Replanned():

@@ -11,11 +11,11 @@ from pathlib import Path
 from clearhead.config import DataConfig, RunConfig
 from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, default_preset, preset
 from clearhead.data import CORPORA, is_pairs
-from clearhead.errors import DataError, UsageError
+from clearhead.errors import ArgumentError, DataError, UsageError
 from clearhead.inspection import estimate_cost
 from clearhead.options import Settings, merge, read_toml, to_toml
 from clearhead.training import check_optimizer
-from clearhead.wording import counted
+from clearhead.wording import counted, with_article
 from clearhead.workflows.budget import PASSES_OF_A_STEP, Budget, measure_pace
 from clearhead.workflows.hardware import choose_device, memory
 from clearhead.workflows.pretrained import Pretrained
@@ -77,6 +77,11 @@ def collect_settings(
     Args:
         timed: a time was given as well; said now, it wins over a number of steps in the file.
     """
+    if config and not isinstance(config, str | os.PathLike):
+        held = type(config).__name__
+        raise ArgumentError(
+            f"`config` is the path of a TOML file, not {with_article(held)}; for options take `options`"
+        )
     file = read_toml(Path(config)) if config else {}
     if timed and isinstance(file.get("train"), dict):
         file["train"].pop("steps", None)
@@ -103,6 +108,8 @@ def choose_start(
     Raises:
         UsageError: options that cannot be, that cannot be together, or that do not suit the data.
     """
+    if minutes is not None and not isinstance(minutes, int | float):
+        raise ArgumentError(f"`minutes` must be a number, not {with_article(type(minutes).__name__)}")
     if minutes is not None and not 0 < minutes < math.inf:
         raise UsageError(f"`minutes` must be above 0 and finite, not {minutes:g}")
     if pretrained is not None:

@@ -61,6 +61,10 @@ class StreamScreen:
         """A text of several lines."""
         self._write(printable(text) + "\n")
 
+    def passing(self, text: str) -> None:
+        """A line that the next one replaces, where lines can be rewritten."""
+        self._rewrite(one_line(text)) if self.has_bar else self._write(one_line(text) + "\n")
+
     def begin(self, step: int, steps: int) -> None:
         """A training begins after `step` of `steps` steps."""
         self.first, self.steps, self.start_time = step, steps, time.monotonic()
@@ -72,7 +76,9 @@ class StreamScreen:
             return
         self.written = now
         left = (now - self.start_time) / max(1, step - self.first) * (self.steps - step)
-        text = f"step {step:>6,}/{self.steps:,}  {news}  {_clock(left)} left"
+        self._rewrite(f"step {step:>6,}/{self.steps:,}  {news}  {_clock(left)} left")
+
+    def _rewrite(self, text: str) -> None:
         text = text[: self.width - 1]  # a line that wraps cannot be rewritten
         self._send("\r" + text.ljust(self.covered))
         self.covered = len(text)

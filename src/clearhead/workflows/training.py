@@ -26,7 +26,7 @@ from clearhead.training import (
 from clearhead.wording import call, counted
 from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.budget import Budget
-from clearhead.workflows.events import CheckPassed, Observer, Replanned, Started
+from clearhead.workflows.events import CheckPassed, Observer, Preparing, Replanned, Started
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.planning import choose_start, collect_settings, plan
 from clearhead.workflows.pretrained import Pretrained, open_pretrained
@@ -41,6 +41,7 @@ from clearhead.workflows.runs.tensorboard import TensorBoard
 from clearhead.workflows.signals import interruptible, interruptible_batches, stop_on_output_error
 from clearhead.workflows.tasks import Task, open_task
 
+MAX_STEM = 60  # characters of a run's name that come from its source
 SILENCE = 5.0  # seconds without a word that a person can stand
 LESS_MEMORY = "lower `train.batch_size`, `model.block_size` or `model.d_model`, or raise `train.micro_batches`"
 
@@ -279,11 +280,11 @@ def _progress(on_event: Observer) -> Callable[[float], None]:
         nonlocal last_notice
         if time.monotonic() - last_notice > SILENCE:
             last_notice = time.monotonic()
-            on_event(Notice(f"preparing the data: {share:.0%}"))
+            on_event(Preparing(share))
 
     return tell
 
 
 def _stem(source: str) -> str:
     name = Path(os.path.expanduser(source)).resolve().stem if source != "-" else "stdin"
-    return name.replace(":", "-")  # of a corpus and its split; Windows has no such file name
+    return name.replace(":", "-")[:MAX_STEM]  # of a corpus and its split; Windows has no such file name

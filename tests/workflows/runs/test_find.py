@@ -38,8 +38,8 @@ def test_what_is_no_run_is_a_sentence() -> None:
 
 
 def test_where_there_is_no_run_the_sentence_says_what_makes_one() -> None:
-    for which in (None, "a"):
-        with pytest.raises(DataError, match=r"there is no run here yet; `ch\.train\(\)` makes one$"):
+    for which, sentence in ((None, "there is no run here yet"), ("a", "there is no run 'a', and none here yet")):
+        with pytest.raises(DataError, match=rf"^{sentence}; `ch\.train\(\)` makes one$"):
             load(which)
 
 

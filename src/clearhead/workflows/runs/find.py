@@ -3,13 +3,15 @@
 import os
 from pathlib import Path
 
-from clearhead.errors import DataError
+from clearhead.errors import ArgumentError, DataError
 from clearhead.files import RUN_CONFIG
 from clearhead.options import shown
 from clearhead.suggestions import did_you_mean
-from clearhead.wording import call, listed
+from clearhead.wording import call, listed, with_article
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.paths import RUNS, find_folder, run_folders
+
+NONE_HERE = f", and none here yet; {call('train')} makes one"
 
 
 def open_folder(which: str | Path | RunFolder | None, *, to_resume: bool = False) -> RunFolder:
@@ -22,12 +24,16 @@ def open_folder(which: str | Path | RunFolder | None, *, to_resume: bool = False
         return which
     if which is None:
         return newest_run(to_resume=to_resume)
+    if not isinstance(which, str | os.PathLike):
+        raise ArgumentError(
+            f"a run is a folder, a name, or None for the newest, not {with_article(type(which).__name__)}"
+        )
     runs, match = all_runs(), find_run(which)
     if match:
         return match
     if os.path.isdir(which):  # unlike Path.is_dir, no error where the name is too long
         raise DataError(f"{which} is not a run: it has no {RUN_CONFIG}")
-    hint = did_you_mean(str(which), [run.name for run in runs]) or f"; {runs_here()}"
+    hint = did_you_mean(str(which), [run.name for run in runs]) or (f"; {runs_here()}" if runs else NONE_HERE)
     raise DataError(f"there is no run {shown(str(which))}{hint}")
 
 
