@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from clearhead import cli
 SMALL = ["--model.n_layers", "1", "--model.n_heads", "2", "--model.d_model", "16"]
 QUICK = ["--train.batch_size", "4", "--train.threads", "1", "--train.steps", "4"]
 TINY = [*SMALL, *QUICK]
+COMMANDS = Path(__file__).parents[2] / "docs" / "commands.md"
 WORDS = ["the", "a", "king", "queen", "says", "goes", "home", "and", "not;", "with", "little", "river.", "stone\n"]
 
 
@@ -52,3 +54,10 @@ def write_text(characters: int = 900, name: str = "my.txt") -> Path:
     path = Path(name)
     path.write_text(text(characters), encoding="utf-8")
     return path
+
+
+def documented(verb: str) -> set[str]:
+    """The keys that the page about commands names for a verb, but for those of objects inside."""
+    row = re.search(rf"^\| `{verb}` \| (`.*) \|$", COMMANDS.read_text(encoding="utf-8"), re.MULTILINE)
+    assert row, f"no row for {verb}"
+    return set(re.findall(r"`(\w+)`", re.sub(r": for each [^;]*", "", re.sub(r"\([^)]*\)", "", row[1]))))

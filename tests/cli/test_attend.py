@@ -5,11 +5,9 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from command_helpers import TINY, Caller, text, write_text
+from command_helpers import TINY, Caller, documented, text, write_text
 
 from clearhead import cli
-
-COMMANDS = Path(__file__).parents[2] / "docs" / "commands.md"
 
 
 @pytest.fixture
@@ -23,13 +21,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     (folder / "my.txt").write_text(text(900), encoding="utf-8")
     assert cli.run(["train", str(folder / "my.txt"), "--out", str(folder / "run"), *TINY]) == 0
     return str(folder / "run")
-
-
-def documented(verb: str) -> set[str]:
-    """The keys that the page about commands names for a verb, but for those of objects inside."""
-    row = re.search(rf"^\| `{verb}` \| (`.*) \|$", COMMANDS.read_text(encoding="utf-8"), re.MULTILINE)
-    assert row, f"no row for {verb}"
-    return set(re.findall(r"`(\w+)`", re.sub(r": for each [^;]*|\([^)]*\)", "", row[1])))
 
 
 def test_the_heads_are_a_table_and_one_of_them_a_map(call: Caller, run: str) -> None:

@@ -22,6 +22,7 @@ VERBS = {
     "export": "write a run for other programs, and check it with them",
     "doctor": "find bugs in any PyTorch Transformer, and name the module",
     "attend": "show where each head of a model looks",
+    "predict": "show what a model expects at each position of a text",
     "compare": "compare trainings: figures, options that differ, curves",
     "ablate": "measure the loss without each head and block",
     "trace": "list every step of a forward pass, with shapes and lines of code",

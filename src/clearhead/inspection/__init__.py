@@ -34,7 +34,11 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.inspection.heads import HeadTable as HeadTable
     from clearhead.inspection.heads import measure_heads as measure_heads
     from clearhead.inspection.intervention import intervene as intervene
+    from clearhead.inspection.lens import lens_logits as lens_logits
+    from clearhead.inspection.lens import lens_names as lens_names
     from clearhead.inspection.plot import LossPlot as LossPlot
+    from clearhead.inspection.prediction import Prediction as Prediction
+    from clearhead.inspection.prediction import predict as predict
     from clearhead.inspection.report import Measurement as Measurement
     from clearhead.inspection.report import Sample as Sample
     from clearhead.inspection.report import TrainingReport as TrainingReport
@@ -64,7 +68,9 @@ __getattr__, __dir__, __all__ = attach(
         "curve": ("Curve", "Point", "bits_per_byte", "in_bits", "smooth", "verdict"),
         "heads": ("HeadTable", "measure_heads"),
         "intervention": ("intervene",),
+        "lens": ("lens_logits", "lens_names"),
         "plot": ("LossPlot",),
+        "prediction": ("Prediction", "predict"),
         "report": ("Measurement", "Sample", "TrainingReport", "render"),
         "sites": ("attention_sites",),
         "steps.strangers": ("trace_steps",),

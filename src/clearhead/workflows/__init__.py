@@ -56,6 +56,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.planning import collect_settings as collect_settings
     from clearhead.workflows.planning import dump_toml as dump_toml
     from clearhead.workflows.planning import plan as plan
+    from clearhead.workflows.predicting import predict as predict
     from clearhead.workflows.pretrained import Pretrained as Pretrained
     from clearhead.workflows.pretrained import open_pretrained as open_pretrained
     from clearhead.workflows.run import Run as Run
@@ -109,6 +110,7 @@ __getattr__, __dir__, __all__ = attach(
         "generating": ("generate",),
         "importing": ("after_import", "import_model"),
         "planning": ("Plan", "Start", "dump_toml", "choose_start", "collect_settings", "plan"),
+        "predicting": ("predict",),
         "pretrained": ("Pretrained", "open_pretrained"),
         "run": ("Run", "load"),
         "runs.find": ("all_runs", "newest_run", "run_and_text"),

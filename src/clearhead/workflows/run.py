@@ -9,7 +9,7 @@ from torch import Tensor
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.inspection import LossPlot
 from clearhead.options import has_arguments
-from clearhead.workflows import attending, exporting, generating
+from clearhead.workflows import attending, exporting, generating, predicting
 from clearhead.workflows.evaluating import Score, TranslationScore, evaluate
 from clearhead.workflows.filling import fill
 from clearhead.workflows.runs.find import open_folder
@@ -24,6 +24,7 @@ class Run(RunFolder):
     generate = generating.generate  # the verb itself: its first argument is the run
     export = exporting.export
     attend = attending.attend
+    predict = predicting.predict
 
     def encode(self, text: str) -> Tensor:
         """The token ids of a text, (1, T), as `run.model()` reads them; of a translator's source without its end."""
