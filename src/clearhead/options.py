@@ -133,13 +133,18 @@ def has_arguments(options: type[Options] | None = None) -> Callable[[Callable[P,
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        names = list(inspect.signature(function).parameters)
+        signature = inspect.signature(function)
+        names = list(signature.parameters)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
             for name, value in kwargs.items():
                 if name not in names:
                     raise ArgumentError(_no_such_argument(function.__name__, names, options, name, value))
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise ArgumentError(f"{function.__name__}: {error}") from None
             return function(*args, **kwargs)
 
         return call

@@ -30,6 +30,7 @@ from clearhead.workflows import (
     Started,
     WeightsAveraged,
     WorkflowEvent,
+    narration,
 )
 
 AS_TERMINALS = {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1"}
@@ -63,7 +64,11 @@ def test_a_bar_is_drawn_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> 
         assert ("translating" in shown.getvalue()) == is_terminal
 
 
-def test_an_event_is_shown_for_what_it_is_whatever_its_class_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_event_is_shown_for_what_it_is_whatever_its_class_is_called(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(narration, "SILENCE", 0.0)
+
     class Warned(Notice):
         """A kind of sentence."""
 

@@ -24,7 +24,7 @@ from clearhead.config import (
     TrainConfig,
     TranslationConfig,
 )
-from clearhead.errors import UsageError
+from clearhead.errors import ArgumentError, UsageError
 from clearhead.options import Options, has_arguments, merge, read_toml, to_toml
 from clearhead.suggestions import did_you_mean
 
@@ -273,6 +273,14 @@ def test_an_unknown_keyword_is_a_sentence_with_what_was_meant(wrong: dict[str, A
         learn("a.txt", **wrong)
     assert str(error.value) == sentence
     assert isinstance(error.value, UsageError)
+
+
+def test_a_missing_argument_and_one_too_many_are_sentences() -> None:
+    call: Any = learn
+    with pytest.raises(ArgumentError, match=r"^learn: missing a required argument: 'source'$"):
+        call()
+    with pytest.raises(ArgumentError, match=r"^learn: too many positional arguments$"):
+        call("a.txt", 2)
 
 
 def test_what_the_sentence_suggests_can_be_passed() -> None:

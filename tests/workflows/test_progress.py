@@ -2,6 +2,7 @@
 
 import io
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,8 @@ from workflow_helpers import STEPS, tiny, write_text
 import clearhead as ch
 from clearhead.errors import InterruptedRunError
 from clearhead.training import Stepped
-from clearhead.workflows import WorkflowEvent, progress, training
+from clearhead.workflows import Preparing, WorkflowEvent, narration, progress, training
+from clearhead.workflows.narration import Narrator
 from clearhead.workflows.progress import StreamScreen
 
 
@@ -64,14 +66,32 @@ def test_a_terminal_shows_how_it_goes(monkeypatch: pytest.MonkeyPatch, capsys: p
 
 
 def test_the_progress_of_the_preparation_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "SILENCE", 0.0)
+    monkeypatch.setattr(training, "PAUSE", 0.0)
     screen = a_terminal(monkeypatch)
     train()
-    assert "\rpreparing the data: " in screen.getvalue()
+    assert screen.getvalue().startswith("\rpreparing the data: 0%"), "at once, so that nobody waits without a word"
     assert not [line for line in lines_on(screen) if "preparing the data" in line]
+
+
+def test_where_nothing_can_be_replaced_the_preparation_is_a_line_after_a_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stream = io.StringIO()
-    StreamScreen(stream, rewrites=False).passing("preparing the data: 20%")
-    assert stream.getvalue() == "preparing the data: 20%\n", "where nothing can be rewritten, it is a line"
+    narrator = Narrator(StreamScreen(stream, rewrites=False))
+    narrator.tell(Preparing(0.1))
+    monkeypatch.setattr(narration, "SILENCE", 0.0)
+    narrator.tell(Preparing(0.2))
+    assert stream.getvalue() == "preparing the data: 20%\n"
+
+
+def test_an_interruption_before_the_training_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "open_task", interrupted)
+    with pytest.raises(InterruptedRunError, match=r"^interrupted before the training began; nothing is kept$"):
+        train()
+    assert not Path("run").exists()
 
 
 def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from clearhead.pages import printable
 class Lines:
     """Shows the texts without their styles, and no bar."""
 
-    has_bar = False
+    rewrites = has_bar = False
     has_hues = False
 
     def __init__(self, out: Output) -> None:

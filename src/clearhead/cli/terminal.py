@@ -24,6 +24,11 @@ class Terminal:
         self.task = TaskID(0)
 
     @property
+    def rewrites(self) -> bool:
+        """Whether what was printed can be drawn over."""
+        return self.rich.is_terminal
+
+    @property
     def has_bar(self) -> bool:
         """Whether a bar tells how far the training is."""
         return self.bar is not None

@@ -1,5 +1,6 @@
 """A training in words: the same lines for the command, for Python and for a notebook."""
 
+import time
 from typing import Protocol, assert_never
 
 from clearhead.inspection import draw, in_bits
@@ -17,6 +18,7 @@ from clearhead.workflows.events import (
     WorkflowEvent,
 )
 
+SILENCE = 5.0  # seconds without a word that a person can stand
 LINES = 20  # about steps, in a whole training, where no bar is moved
 SAMPLE_CHARACTERS = 240
 NEWS = 0.2  # share of the steps by which a plan must have changed since it was last told
@@ -28,6 +30,10 @@ class Screen(Protocol):
 
     width: int
     encoding: str
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether a line can be replaced."""
 
     @property
     def has_bar(self) -> bool:
@@ -63,6 +69,7 @@ class Narrator:
         self.steps = self.told_steps = 0
         self.bytes_per_token: float | None = None
         self.tokens, self.seconds, self.is_first = 0, 0.0, True
+        self.spoke_at = time.monotonic()
 
     def tell(self, event: WorkflowEvent) -> None:
         """Show one event."""
@@ -72,7 +79,7 @@ class Narrator:
             case CheckPassed():
                 self._line(event.text, "green")
             case Preparing():
-                self.screen.passing(f"preparing the data: {event.share:.0%}")
+                self._preparing(event)
             case Started():
                 self._started(event)
             case Replanned():
@@ -95,6 +102,12 @@ class Narrator:
     def _notice(self, text: str) -> None:
         head, colon, rest = text.partition(": ")
         self.screen.line(*([(head + colon, "bold"), (rest, "")] if colon and " " not in head else [(text, "")]))
+
+    def _preparing(self, event: Preparing) -> None:
+        """At once where the next line replaces it; elsewhere after a silence."""
+        if self.screen.rewrites or time.monotonic() - self.spoke_at > SILENCE:
+            self.screen.passing(f"preparing the data: {event.share:.0%}")
+            self.spoke_at = time.monotonic()
 
     def _started(self, event: Started) -> None:
         self.steps = self.told_steps = event.steps

@@ -47,7 +47,7 @@ class StreamScreen:
     """A screen without color: lines, and below them one that is rewritten with every step, where that is possible."""
 
     def __init__(self, stream: TextIO, *, rewrites: bool) -> None:
-        self.stream, self.has_bar = stream, rewrites
+        self.stream, self.rewrites, self.has_bar = stream, rewrites, rewrites
         self.width, self.encoding = shutil.get_terminal_size().columns, getattr(stream, "encoding", None) or "utf-8"
         self.covered = 0  # columns of the line that is being rewritten
         self.first, self.steps = 0, 1
@@ -63,7 +63,7 @@ class StreamScreen:
 
     def passing(self, text: str) -> None:
         """A line that the next one replaces, where lines can be rewritten."""
-        self._rewrite(one_line(text)) if self.has_bar else self._write(one_line(text) + "\n")
+        self._rewrite(one_line(text)) if self.rewrites else self._write(one_line(text) + "\n")
 
     def begin(self, step: int, steps: int) -> None:
         """A training begins after `step` of `steps` steps."""

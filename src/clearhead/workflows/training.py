@@ -42,7 +42,7 @@ from clearhead.workflows.signals import interruptible, interruptible_batches, st
 from clearhead.workflows.tasks import Task, open_task
 
 MAX_STEM = 60  # characters of a run's name that come from its source
-SILENCE = 5.0  # seconds without a word that a person can stand
+PAUSE = 0.2  # seconds between two events about the preparation
 LESS_MEMORY = "lower `train.batch_size`, `model.block_size` or `model.d_model`, or raise `train.micro_batches`"
 
 
@@ -146,9 +146,13 @@ def _new_run(folder: Path | None, source: str) -> Iterator[RunFolder]:
     with run.locked():
         try:
             yield run
-        except BaseException:
-            if is_new and not run.has_begun:
+        except BaseException as error:
+            if run.has_begun:
+                raise
+            if is_new:
                 shutil.rmtree(run.folder, ignore_errors=True)
+            if isinstance(error, KeyboardInterrupt):
+                raise InterruptedRunError("interrupted before the training began; nothing is kept") from None
             raise
 
 
@@ -273,13 +277,14 @@ def _restore(
 
 
 def _progress(on_event: Observer) -> Callable[[float], None]:
-    """Says how far the data is prepared, where that takes a while."""
-    last_notice = time.monotonic()
+    """Says how far the data is prepared."""
+    on_event(Preparing(0.0))
+    last_event = time.monotonic()
 
     def tell(share: float) -> None:
-        nonlocal last_notice
-        if time.monotonic() - last_notice > SILENCE:
-            last_notice = time.monotonic()
+        nonlocal last_event
+        if time.monotonic() - last_event > PAUSE:
+            last_event = time.monotonic()
             on_event(Preparing(share))
 
     return tell
