@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 import clearhead
 
@@ -15,7 +16,7 @@ def test_the_block_runs_as_it_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """But for the time: what it calls trains for as many steps as a test can wait for."""
-    [block] = BLOCKS
+    _, block = BLOCKS
     train = clearhead.train
     budgets: list[float] = []
 
@@ -33,3 +34,10 @@ def test_the_block_runs_as_it_is_printed(
     assert "because it is called DecoderLM" in printed
     assert "FAIL" not in printed
     assert len(budgets) == 1
+
+
+def test_the_block_about_seeing_runs_behind_the_names_that_it_uses() -> None:
+    block, _ = BLOCKS
+    config = clearhead.ModelConfig(vocab_size=11, block_size=8, n_layers=1, n_heads=2, d_model=8)
+    names = {"ch": clearhead, "model": clearhead.DecoderLM(config), "ids": torch.zeros(1, 4, dtype=torch.long)}
+    exec(compile(block, "README.md", "exec"), names)
