@@ -60,6 +60,11 @@ class ComparisonReport:
 
 def render_comparison(report: ComparisonReport) -> str:
     """The page as one self-contained HTML document; every given text is escaped."""
+    return document("Comparison of runs", report.verdict, main_of(report), style=STYLE)
+
+
+def main_of(report: ComparisonReport) -> str:
+    """The body of the page."""
     head = "".join(f'<th scope="col">{_chip(index)}{text(run.name)}</th>' for index, run in enumerate(report.runs))
     figures = {name: [run.figures.get(name, "-") for run in report.runs] for run in report.runs for name in run.figures}
     samples = "".join(
@@ -67,7 +72,7 @@ def render_comparison(report: ComparisonReport) -> str:
         for index, run in enumerate(report.runs)
         if run.sample
     )
-    main = f"""<h2>Validation loss</h2>
+    return f"""<h2>Validation loss</h2>
 {_chart(report, "steps", [run.by_step for run in report.runs])}
 {_chart(report, "seconds in steps", [run.by_seconds for run in report.runs])}
 <h2>Figures</h2>
@@ -75,7 +80,6 @@ def render_comparison(report: ComparisonReport) -> str:
 <h2>Options that differ</h2>
 {_table(head, report.options) if report.options else "<p>None.</p>"}
 {f'<h2>What they write</h2><div class="samples">{samples}</div>' if samples else ""}"""
-    return document("Comparison of runs", report.verdict, main, style=STYLE)
 
 
 def _chart(report: ComparisonReport, x_name: str, lines: Sequence[tuple[Point, ...]]) -> str:

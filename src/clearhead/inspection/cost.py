@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from clearhead.config import GATED, ModelConfig, TrainConfig
+from clearhead.inspection.notebook import show_costs
 from clearhead.reference.arrays import Shape
 from clearhead.reference.norms import NORMS
 from clearhead.reference.shapes import weight_shapes
@@ -49,6 +50,10 @@ class CostEstimate:
             "flops_per_token": self.flops_per_token,
             "bytes": self.bytes,
         }
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return show_costs(self)
 
 
 @dataclass(frozen=True)

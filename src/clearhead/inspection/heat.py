@@ -1,11 +1,14 @@
 """A matrix of shares as an SVG picture: one hue, darker (or on a dark page brighter) for more."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from clearhead.inspection.trace import Array
 from clearhead.pages import text
+
+Array = NDArray[Any]
 
 LEVELS = 20  # shades of the hue
 TICKS = (0.01, 0.1, 0.25, 0.5, 1.0)  # shares in the legend

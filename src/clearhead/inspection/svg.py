@@ -33,6 +33,8 @@ STYLE = """
 .curve circle { fill: var(--paper); stroke: var(--validation); stroke-width: 2; }
 .curve .floor { stroke: var(--floor); stroke-width: 1.6; stroke-dasharray: 6 5; }
 .curve text.floor-label { fill: var(--floor); }
+.clearhead .curve { --ink: currentColor; --grid: #8884; --train: #0072b2; --validation: #d55e00; --floor: #009e73;
+  --paper: transparent; }
 """ + "".join(
     f".curve .color{index} {{ stroke: {light}; stroke-width: 2; }}\n"
     f"@media (prefers-color-scheme: dark) {{ .curve .color{index} {{ stroke: {dark}; }} }}\n"

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from clearhead.errors import InputError
+from clearhead.inspection.notebook import show_trace
 from clearhead.inspection.sites import AttentionKind, attention_sites, feedforward_sites, main_stack, path
 from clearhead.suggestions import did_you_mean
 
@@ -39,6 +40,10 @@ class ByLayer(Sequence[Array]):
         if not -len(self.names) <= layer < len(self.names):
             raise IndexError(f"there are {len(self.names)} of them, counted from 0; there is no number {layer}")
         return self._trace[self.names[layer]]
+
+    def get(self, layer: int) -> Array | None:
+        """The activation of a layer, None where it was not recorded."""
+        return self._trace.get(self.names[layer])
 
     def __len__(self) -> int:
         return len(self.names)
@@ -105,6 +110,10 @@ class Trace(Mapping[str, Array]):
 
     def __repr__(self) -> str:
         return f"Trace({len(self)} activations)"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return show_trace(self)
 
     @property
     def attention(self) -> ByLayer:

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.files import write_text
 from clearhead.inspection import ComparedRun, ComparisonReport, Point, render_comparison
+from clearhead.inspection.notebook import show_comparison
 from clearhead.options import has_arguments
 from clearhead.workflows.runs.find import all_runs, open_folder, runs_here
 from clearhead.workflows.runs.folder import RunFolder
@@ -33,6 +34,7 @@ class RunComparison:
         unit: of the losses on the page.
         verdict: one sentence: which has the lowest loss, or why that cannot be said.
         page: the file with the curves and the samples.
+        report: what is on it.
     """
 
     names: tuple[str, ...]
@@ -42,6 +44,11 @@ class RunComparison:
     unit: str
     verdict: str
     page: Path
+    report: ComparisonReport = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return show_comparison(self.report)
 
 
 @has_arguments()
@@ -97,7 +104,7 @@ def compare_runs(*runs: str | Path | RunFolder, out: str | Path | None = None) -
         write_text(page, render_comparison(report))
     except OSError as error:
         raise ClearheadError(f"{page} cannot be written: {error.strerror or error}; choose another `out`") from None
-    return RunComparison(tuple(names), tuple(figures), tuple(facts), options, unit, report.verdict, page)
+    return RunComparison(tuple(names), tuple(figures), tuple(facts), options, unit, report.verdict, page, report)
 
 
 def _names(runs: Sequence[RunFolder]) -> list[str]:

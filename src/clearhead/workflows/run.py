@@ -8,13 +8,16 @@ from torch import Tensor
 
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.inspection import LossPlot
+from clearhead.inspection.notebook import show_training
 from clearhead.options import has_arguments
+from clearhead.pages import fragment
 from clearhead.workflows import attending, exporting, generating, predicting
 from clearhead.workflows.evaluating import Score, TranslationScore, evaluate
 from clearhead.workflows.filling import fill
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.history import History, Row, rows
+from clearhead.workflows.runs.report import report_of
 from clearhead.workflows.translating import translate
 
 
@@ -65,6 +68,14 @@ class Run(RunFolder):
     def plot(self) -> LossPlot:
         """The loss curves: a picture in a notebook, text if printed, and a file with `run.plot().save("loss.svg")`."""
         return LossPlot(History.of(self.records()).curve(*self._floor()), f"Training curve of {self.name}")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the curve, the figures, the options."""
+        try:
+            history = History.of(self.records()) if self.metrics.exists() else History()
+            return show_training(report_of(self, history, history.curve(*self._floor())))
+        except ClearheadError as error:
+            return fragment(self.name, str(error), "")
 
     def _floor(self) -> tuple[float | None, float | None]:
         """The lowest possible loss and the bytes per token, where they are known."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from clearhead.doctor.report.findings import Where
+from clearhead.doctor.report.page import show_comparison
 from clearhead.doctor.report.records import Line, ReadableRecord, labelled
 
 SHOWN = 6  # pairs of names
@@ -134,6 +135,10 @@ class Comparison(ReadableRecord):
         """The verdict in one line."""
         verdict = f"differ: {self.first.sentence}" if self.first else "are equal on every path that was run"
         return f"{self.a} and {self.b} {verdict} ({round(self.seconds, 3):.2f} s)"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return show_comparison(self)
 
     def _lines(self, verbose: bool) -> Iterator[Line]:
         yield self.summary, "bold red" if self.first else "green"

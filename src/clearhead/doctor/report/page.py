@@ -1,14 +1,18 @@
 """A report as a web page: each fault with its picture, the line of code, why, and what to change."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import dedent
+from typing import TYPE_CHECKING
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.report.findings import Evidence, Finding, Where
-from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.source import Excerpt, excerpt
 from clearhead.doctor.report.verdict import Checked
-from clearhead.pages import document, text
+from clearhead.pages import document, fragment, text
+
+if TYPE_CHECKING:  # they show themselves by this module
+    from clearhead.doctor.report.comparison import Comparison, Difference
+    from clearhead.doctor.report.report import Report
 
 STYLE = """
 :root { --bad: #b3261e; --warn: #8a5a00; --good: #1b6e3c; --legal: #0072b2; --illegal: #d55e00; --missing: #b58900; }
@@ -58,6 +62,14 @@ li { margin: .3rem 0; overflow-wrap: anywhere; }
 .otherwise { color: var(--soft); }
 """
 
+# A notebook is light or dark by itself: colors that can be read on both.
+NOTEBOOK_STYLE = """
+--bad: #d1453b; --warn: #a87400; --good: #2e8b57; --legal: #2f86c9; --illegal: #e0661f; --missing: #b58900;
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); margin: 1rem 0; }
+dt { color: var(--soft); font-size: .85em; } dd { margin: 0; font-weight: 600; overflow-wrap: anywhere; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; }
+""" + STYLE.partition("body {")[2].partition("}")[2]
+
 CELL = 14.0  # units of the picture
 MARGIN = 20.0  # for the numbers along its sides
 KINDS = {"#": "legal", "!": "illegal", "-": "missing"}  # of places in a picture; all others are empty
@@ -73,8 +85,41 @@ PROVED = (
 )
 
 
-def render(report: Report) -> str:
+def render(report: "Report") -> str:
     """One self-contained HTML document, with every text escaped."""
+    return document(report.target, report.summary, _main(report), style=STYLE, mood=report.verdict)
+
+
+def show(report: "Report") -> str:
+    """What a notebook shows of a report."""
+    return fragment(report.target, report.summary, _main(report), style=NOTEBOOK_STYLE)
+
+
+def show_comparison(comparison: "Comparison") -> str:
+    """What a notebook shows of a comparison."""
+    first = comparison.first
+    facts = {
+        "verdict": comparison.verdict,
+        "weights": comparison.weights.sentence,
+        "paths": "; ".join(comparison.paths),
+    }
+    notes = _list(map(text, comparison.weights.notes)) if comparison.weights.notes else ""
+    main = ("" if first is None else _difference(first)) + _listed_facts(facts) + notes
+    return fragment(f"{comparison.a} and {comparison.b}", comparison.summary, main, style=NOTEBOOK_STYLE)
+
+
+def _difference(first: "Difference") -> str:
+    grown = "".join(
+        f'<tr><td class="name">{text(step.names)}</td><td class="number">{step.difference:.1e}</td></tr>'
+        for step in first.growth
+    )
+    growth = f"<h3>How it grows</h3><table><tbody>{grown}</tbody></table>" if grown else ""
+    sides = "".join(f"<h3>In {side}</h3>{_code_at(where)}" for side, where in (("A", first.a), ("B", first.b)))
+    agreed = f"<p>The last that agreed: {text(first.agreed)}</p>" if first.agreed else ""
+    return f"<article><h2>{text(first.sentence)}</h2><p>{text(first.path)}</p>{agreed}{sides}{growth}</article>"
+
+
+def _main(report: "Report") -> str:
     sections = (
         _facts(report),
         "".join(_finding(finding) for finding in report.findings),
@@ -82,10 +127,10 @@ def render(report: Report) -> str:
         _assumptions(report),
         f"<h2>What was run</h2>{_list(text(path) for path in report.paths)}<p>{text(PROVED)}</p>",
     )
-    return document(report.target, report.summary, "\n".join(sections), style=STYLE, mood=report.verdict)
+    return "\n".join(sections)
 
 
-def _facts(report: Report) -> str:
+def _facts(report: "Report") -> str:
     judged = [check for check in report.checks if check.status not in ("skip", "blocked")]
     facts = {
         "verdict": report.verdict,
@@ -93,6 +138,10 @@ def _facts(report: Report) -> str:
         "checks with a result": f"{len(judged)} of {len(report.checks)}",
         "seconds": f"{report.seconds:.2f}",
     }
+    return _listed_facts(facts)
+
+
+def _listed_facts(facts: Mapping[str, str]) -> str:
     return f"<dl>{''.join(f'<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>' for k, v in facts.items())}</dl>"
 
 
@@ -123,8 +172,12 @@ def _numbers(evidence: Evidence) -> str:
 def _where(where: Where) -> str:
     if not where.place:
         return ""
+    return f"<h3>Where</h3>{_code_at(where)}"
+
+
+def _code_at(where: Where) -> str:
     code = excerpt(where.file, where.line)
-    return f"<h3>Where</h3><p>{text(where.place_and_op)}</p>" + ("" if code is None else _code(code))
+    return f"<p>{text(where.place_and_op)}</p>" + ("" if code is None else _code(code))
 
 
 def _code(code: Excerpt) -> str:
@@ -193,7 +246,7 @@ def _checks(checks: Sequence[Checked]) -> str:
     )
 
 
-def _assumptions(report: Report) -> str:
+def _assumptions(report: "Report") -> str:
     if not report.assumptions:
         return ""
     items = (

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.report.page import show
 from clearhead.doctor.report.records import Line, ReadableRecord, labelled
 from clearhead.doctor.report.verdict import BROKE, JUDGED, OUT_OF_TIME, WATCHED, Answer, Checked, Verdict
 from clearhead.doctor.spec import Assumption
@@ -188,6 +189,10 @@ class Report(ReadableRecord):
             return f" ({self.kind})"
         reason = assumed.reasons[0] if assumed.reasons else "nothing speaks against it"
         return f"; assumed to be {self.kind} because {reason}: {assumed.otherwise or '--kind declares another'}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return show(self)
 
     def _lines(self, verbose: bool) -> Iterator[Line]:
         yield self.summary, STYLE[self.verdict]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +82,21 @@ def _holds(path: Path, text: str) -> bool:
 
 def _pages(run: RunFolder, history: History, curve: Curve, result: str) -> dict[str, str]:
     """What a person reads of a training, by the name of the file."""
-    facts = facts_of(figures_of(run, history))
     measures = (
         Measurement("gradient norm before clipping", smooth(tuple(history.gradient_norms)), logarithmic=True),
         Measurement("learning rate", tuple(history.learning_rates)),
         Measurement("tokens per second", smooth(tuple(history.speeds))),
     )
-    report = TrainingReport(run.name, result, facts, curve, tuple(history.samples), to_toml(run.config), measures)
+    report = replace(report_of(run, history, curve, result), samples=tuple(history.samples), measures=measures)
     return {"report.html": render(report), "samples.md": _samples_page(run.name, history)}
+
+
+def report_of(run: RunFolder, history: History, curve: Curve, result: str | None = None) -> TrainingReport:
+    """The figures, the curve and the options of a run, without its samples."""
+    result = _result(run, history, curve) if result is None else result
+    return TrainingReport(
+        run.name, result, facts_of(figures_of(run, history)), curve, configuration=to_toml(run.config)
+    )
 
 
 def _samples_page(name: str, history: History) -> str:
