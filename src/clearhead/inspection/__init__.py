@@ -16,11 +16,15 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.inspection.ablation_table import AblationTable as AblationTable
     from clearhead.inspection.attention_view import AttentionView as AttentionView
     from clearhead.inspection.attention_view import attend as attend
+    from clearhead.inspection.attribution import attribute as attribute
+    from clearhead.inspection.attribution_view import Attribution as Attribution
     from clearhead.inspection.capture import activation_names as activation_names
     from clearhead.inspection.capture import record as record
     from clearhead.inspection.comparison import ComparedRun as ComparedRun
     from clearhead.inspection.comparison import ComparisonReport as ComparisonReport
     from clearhead.inspection.comparison import render_comparison as render_comparison
+    from clearhead.inspection.contributions import Contributions as Contributions
+    from clearhead.inspection.contributions import direct_logit_attribution as direct_logit_attribution
     from clearhead.inspection.cost import CostEstimate as CostEstimate
     from clearhead.inspection.cost import estimate_cost as estimate_cost
     from clearhead.inspection.cost import flops_per_token as flops_per_token
@@ -62,8 +66,11 @@ __getattr__, __dir__, __all__ = attach(
         "attention_view": ("AttentionView", "attend"),
         "ablation": ("ablate", "at_heads", "at_positions", "mean_activations", "without", "without_head"),
         "ablation_table": ("AblationTable",),
+        "attribution": ("attribute",),
+        "attribution_view": ("Attribution",),
         "capture": ("activation_names", "record"),
         "comparison": ("ComparedRun", "ComparisonReport", "render_comparison"),
+        "contributions": ("Contributions", "direct_logit_attribution"),
         "cost": ("CostEstimate", "estimate_cost", "flops_per_token", "parameters"),
         "curve": ("Curve", "Point", "bits_per_byte", "in_bits", "smooth", "verdict"),
         "heads": ("HeadTable", "measure_heads"),
