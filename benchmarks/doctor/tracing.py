@@ -102,6 +102,8 @@ def main() -> None:
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for a model")
     args = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    path = filter(None, (str(HERE), os.environ.get("PYTHONPATH")))
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)  # hosts of our own parts find `own_parts` here
     libraries = f"transformers {transformers.__version__}, torch {torch.__version__}"
     lines = [f"{libraries}, {platform.machine()}, one thread."]
     for part in args.part or PARTS:

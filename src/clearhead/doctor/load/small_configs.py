@@ -147,6 +147,8 @@ def _filled(values: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, An
         if name in values:
             kinds = small.get(name) or [ATTENTION]
             filled[name] = [kinds[0], *[ATTENTION] * (FEW_LAYERS - 1)]
+    if "default_language" in values and values.get("languages"):
+        filled["default_language"] = values["languages"][0]
     if "attn_layer_indices" in values:
         filled["attn_layer_indices"] = [FEW_LAYERS - 1]
     return filled
