@@ -76,6 +76,7 @@ VERBS = {
     "list as JSON": ["list", "--json"],
     "describe": ["describe", "runs/new\nline\x1b[31m\u202e"],
     "trace": ["trace", "runs/new\nline\x1b[31m\u202e", "the\x1b[31m king \u202e"],
+    "trace a translator": ["trace", "runs/pairs", "ein \x1b[31m Haus \u202e"],
     "trace as JSON": ["trace", "runs/new\nline\x1b[31m\u202e", "the\x1b[31m king \u202e", "--json"],
     "evaluate": ["evaluate", "runs/masked"],
     "train": ["train", "my\x1b]0;t\x07.txt", "--train.eval_every", "1", *TINY],

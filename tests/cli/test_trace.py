@@ -86,6 +86,7 @@ def test_a_run_is_traced_with_a_text_of_its_own(call: Caller) -> None:
     assert call("trace", "mine", "--tokens", "7", "--json").json["sizes"]["T"] == 7
     shown = call("trace", "mine", "the king")
     assert "1 x 8 x 16" in shown.out
+    assert clearhead.load("mine").trace("the king") == TraceTable.from_dict(table)
 
 
 def test_a_strangers_model_needs_no_adapter(call: Caller) -> None:

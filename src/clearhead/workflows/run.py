@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import ClearheadError, UsageError
-from clearhead.inspection import LossPlot
+from clearhead.inspection import LossPlot, TraceTable
 from clearhead.inspection.notebook import show_training
 from clearhead.options import has_arguments
 from clearhead.pages import fragment
-from clearhead.workflows import attending, exporting, generating, predicting
+from clearhead.workflows import attending, exporting, generating, predicting, tracing
 from clearhead.workflows.evaluating import Score, TranslationScore, evaluate
 from clearhead.workflows.filling import fill
 from clearhead.workflows.runs.find import open_folder
@@ -55,6 +55,10 @@ class Run(RunFolder):
     def fill(self, text: str) -> str:
         """The text with its [MASK]s filled in."""
         return fill(self, text).text
+
+    def trace(self, text: str | None = None, *, tokens: int | None = None) -> TraceTable:
+        """Every step of one forward pass over the text, or over so many tokens; by default its context is filled."""
+        return tracing.trace(self, text, tokens=tokens)
 
     @property
     def history(self) -> list[Row]:

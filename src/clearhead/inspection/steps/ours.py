@@ -32,7 +32,7 @@ def trace_model(model: LanguageModel, *inputs: Tensor, target: str = "") -> Trac
     T_src = inputs[0].shape[1] if len(inputs) > 1 else None
     B, T = inputs[-1].shape
     sizes = sizes_of(model.config, B, T, T_src)
-    twin = Twin(model.config, T, next(model.parameters()).dtype)
+    twin = Twin(model.config, T, next(model.parameters()))
     ids = twin.inputs(inputs)
     twins = record_steps(twin.model, lambda: twin.model(*ids))
     if are_alike(steps, twins):

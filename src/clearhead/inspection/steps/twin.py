@@ -1,7 +1,7 @@
 """Symbols of our models' axes, measured: the same model once more in small, with every size a different prime.
 
-What the twin gives is read off: an axis of 2 x 19 numbers is K wide. The twin lives on the CPU like the model, so that
-both take the same path; on the meta device, torch would load its compilers for two seconds. Its weights are zeros.
+What the twin gives is read off: an axis of 2 x 19 numbers is K wide. The twin is where the model is, so that both
+take the same path; on the meta device, torch would load its compilers for two seconds. Its weights are zeros.
 """
 
 from collections.abc import Sequence
@@ -57,16 +57,18 @@ def _is_partly_turned(config: ModelConfig) -> bool:
 class Twin:
     """A config's model in primes, for texts of this length."""
 
-    def __init__(self, config: ModelConfig, T_real: int, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, config: ModelConfig, T_real: int, like: Tensor | None = None) -> None:
         """
         Args:
             config: of the model whose axes are to be named.
             T_real: tokens of a row there: a window that they do not fill must not be filled here.
-            dtype: of its weights.
+            like: a weight of the model, whose type and device the twin has.
         """
         self.pad_id = config.pad_id
         self.config = _in_primes(config, T_real)
-        self.model = undrawn_model(self.config).to(dtype)
+        self.model = undrawn_model(self.config)
+        if like is not None:
+            self.model.to(like.device, like.dtype)
         sizes = sizes_of(self.config, B, T, T_SRC if config.architecture == "encoder_decoder" else None)
         grouped = config.n_kv_heads != config.n_heads
         heads = {"H_kv": KEY_HEADS, GROUP: SHARED} if grouped else {"H": HEADS}
@@ -82,7 +84,7 @@ class Twin:
         return tuple(self._ids(width, ids) for width, ids in zip(widths, real, strict=True))
 
     def _ids(self, width: int, real: Tensor) -> Tensor:
-        ids = torch.full((B, width), ORDINARY)
+        ids = torch.full((B, width), ORDINARY, device=self.model.device)
         if self.pad_id is None:
             return ids
         padding = real == self.pad_id  # (B, T) of the real ones
