@@ -1,13 +1,13 @@
 """Whole processes to a loss on Tiny Shakespeare: `clearhead train` beside nanoGPT's recipe for a CPU, interleaved.
 
     python benchmarks/time_to_loss.py --nanogpt FOLDER --install    # clones nanoGPT into FOLDER first
-    python benchmarks/time_to_loss.py --goals 1.88 [--rounds 3] [--nanogpt FOLDER] [--text FILE] [--keep]
+    python benchmarks/time_to_loss.py --goals 1.88 [--rounds 3] [--nanogpt FOLDER] [--text FILE] [--clock wall] [--keep]
 
 Each run is a process of its own, timed from its start to its end: loading, preparing the text, evaluations, samples and
 checkpoints are in it. Afterwards the model it left is evaluated here on the whole held-out tenth, cut into windows side
 by side, in the same way for both. Every round has another seed (nanoGPT's recipe has one of its own). The held-out
 split is never trained on, and no recipe was chosen by it. With --text the same recipes learn a text for which nothing
-was chosen.
+was chosen. Beside busy neighbors, one thread (OMP_NUM_THREADS=1) and --clock processor tell more than the wall's clock.
 """
 
 import os
@@ -33,6 +33,7 @@ from torch import Tensor
 
 from clearhead.config import DataConfig
 from clearhead.data import TextData, evaluation_batches, prepare
+from clearhead.wording import counted
 from clearhead.workflows import load
 
 NANOGPT = "https://github.com/karpathy/nanoGPT"
@@ -77,7 +78,7 @@ GOALS: dict[str, Goal] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """One process: its seconds, those of them spent in training steps where it tells, and the loss it came to."""
+    """One process: its seconds, the wall's seconds of steps where it tells them, and the loss it came to."""
 
     seconds: float
     in_steps: float | None
@@ -96,26 +97,37 @@ def held_out_loss(logits: Logits, data: TextData, window: int, device: str = "cp
     return total / count
 
 
-def timed(command: Sequence[str], folder: Path, environment: Mapping[str, str] = os.environ) -> tuple[float, str]:
+def processor_seconds() -> float:
+    """Of all processes that this one has started and awaited."""
+    used = os.times()
+    return used.children_user + used.children_system
+
+
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "processor": processor_seconds}
+
+
+def timed(
+    command: Sequence[str], folder: Path, environment: Mapping[str, str] = os.environ, clock: str = "wall"
+) -> tuple[float, str]:
     """Seconds of a process, and its standard output."""
-    start_time = time.perf_counter()
+    start_time = CLOCKS[clock]()
     done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    return time.perf_counter() - start_time, done.stdout
+    return CLOCKS[clock]() - start_time, done.stdout
 
 
-def ours(recipe: str, seed: int, data: TextData, window: int) -> Outcome:
+def ours(recipe: str, seed: int, data: TextData, window: int, clock: str) -> Outcome:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         command = [sys.executable, "-m", "clearhead", "train", data.source, *recipe.split()]
-        seconds, output = timed([*command, "--seed", str(seed), "--out", "run", "--json"], folder)
+        seconds, output = timed([*command, "--seed", str(seed), "--out", "run", "--json"], folder, clock=clock)
         model = load(folder / "run").model().eval()
         return Outcome(seconds, json.loads(output)["seconds"], held_out_loss(model, data, window))
 
 
-def nanogpt(repository: Path, data: TextData, window: int) -> Outcome:
+def nanogpt(repository: Path, data: TextData, window: int, clock: str) -> Outcome:
     with tempfile.TemporaryDirectory() as name:
         folder = nanogpt_copy(repository, Path(name), data)
-        seconds, _ = timed([sys.executable, *RECIPE.split()], folder)
+        seconds, _ = timed([sys.executable, *RECIPE.split()], folder, clock=clock)
         return Outcome(seconds, None, held_out_loss(nanogpt_logits(folder), data, window))
 
 
@@ -158,13 +170,13 @@ def line(name: str, recipe: str, outcomes: Sequence[Outcome], first: float | Non
     return f"| {name} | `{recipe}` | {spread(seconds)} | {in_steps} | {mean} | {sooner} |"
 
 
-def table(goal: Goal, target: str, rounds: int, repository: Path | None, data: TextData) -> Iterator[str]:
+def table(goal: Goal, target: str, rounds: int, repository: Path | None, data: TextData, clock: str) -> Iterator[str]:
     """The lines of one goal's table."""
     programs: dict[str, tuple[str, Callable[[int], Outcome]]] = {}
     if goal.beside_nanogpt and repository is not None:
-        programs["nanoGPT"] = (RECIPE, lambda seed: nanogpt(repository, data, goal.window))
+        programs["nanoGPT"] = (RECIPE, lambda seed: nanogpt(repository, data, goal.window, clock))
     for name, recipe in goal.recipes.items():
-        programs[name] = (recipe, lambda seed, recipe=recipe: ours(recipe, seed, data, goal.window))  # type: ignore[misc]
+        programs[name] = (recipe, lambda seed, recipe=recipe: ours(recipe, seed, data, goal.window, clock))  # type: ignore[misc]
     outcomes: dict[str, list[Outcome]] = {name: [] for name in programs}
     for seed in range(1, rounds + 1):
         for name, (_, run) in programs.items():
@@ -185,6 +197,7 @@ def main() -> None:
     parser.add_argument("--nanogpt", type=Path, help="the folder of its repository; without it, its row is left out")
     parser.add_argument("--install", action="store_true", help="clone it into that folder first")
     parser.add_argument("--text", default="shakespeare", help="a file or a corpus (default: shakespeare)")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="whose seconds count")
     parser.add_argument("--keep", action="store_true", help=f"add the tables to {RESULTS.name}")
     args = parser.parse_args()
     if args.install and args.nanogpt is None:
@@ -193,9 +206,10 @@ def main() -> None:
         install(args.nanogpt)
     compile_package()
     data = prepare(DataConfig(source=args.text, tokenizer="char"))
-    lines = [f"{machine()}, {args.rounds} rounds, interleaved, each with a seed of its own; whole processes."]
+    clock = f"{args.clock} clock, {counted(args.rounds, 'round')}, interleaved, each with a seed of its own"
+    lines = [f"{machine()}, {clock}; whole processes."]
     for target in args.goals:
-        lines_of_table = list(table(GOALS[target], target, args.rounds, args.nanogpt, data))
+        lines_of_table = list(table(GOALS[target], target, args.rounds, args.nanogpt, data, args.clock))
         print("\n".join(lines_of_table), flush=True)
         lines += ["", *lines_of_table]
     if args.keep:
