@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from html import escape
+from typing import Protocol
 
 # The page may not load anything from anywhere; browsers hold it to that.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -162,6 +163,20 @@ def printable(value: str) -> str:
     paragraph separators), lone surrogates `?`. The result encodes as UTF-8, and applying this twice changes nothing.
     """
     return value.replace("\r\n", "\n").translate(PICTURES).encode("utf-8", "replace").decode("utf-8")
+
+
+class Printer(Protocol):
+    """What shows values in a notebook, IPython's RepresentationPrinter: `stack` holds what is being shown."""
+
+    stack: list[int]
+
+    def text(self, text: str) -> None:
+        """Show a text."""
+
+
+def pretty(self: object, printer: Printer, cycle: bool) -> None:
+    """The `_repr_pretty_` of a result that a notebook shows as it prints; one in a list is shown by its parts."""
+    printer.text(printable(str(self)) if len(printer.stack) == 1 else repr(self))
 
 
 def one_line(value: str) -> str:

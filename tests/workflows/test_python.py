@@ -82,6 +82,14 @@ def test_a_notebook_shows_a_generated_text_with_its_lines() -> None:
     assert type(pickle.loads(pickle.dumps(text))) is Text
 
 
+def test_a_notebook_shows_results_as_they_print(finished: Run) -> None:
+    for result, line in ((finished.evaluate(), "bits per byte  "), (ch.describe(finished), "FLOPs per token      ")):
+        shown = list[str]()
+        result._repr_pretty_(SimpleNamespace(stack=[1], text=shown.append), cycle=False)
+        assert shown == [str(result)]
+        assert f"\n{line}" in str(result)
+
+
 def test_generated_texts_are_shown_so(finished: Run) -> None:
     assert type(finished.generate("the", max_new_tokens=2)) is Text
     assert [type(text) for text in finished.generate(["the"], max_new_tokens=2)] == [Text]

@@ -9,12 +9,9 @@ from clearhead.cli.environment import load_workflow
 from clearhead.cli.implied_run import implied_run
 from clearhead.cli.views import add_view_options, write_views
 from clearhead.config import RunConfig
-from clearhead.wording import counted
 
 if TYPE_CHECKING:
     from clearhead.inspection import CostEstimate, WeightTable
-
-UNITS = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 
 
 def parser() -> Parser:
@@ -80,19 +77,6 @@ def _show_weights(weights: "WeightTable", console: Console) -> None:
 
 
 def _show_costs(costs: "CostEstimate", console: Console) -> None:
-    width = max(map(len, costs.parts))
-    for part, count in costs.parts.items():
-        console.say(f"{part:<{width}} {count:>14,}  {count / max(costs.parameters, 1):6.1%}")
-    console.say(f"{'parameters':<{width}} {costs.parameters:>14,}", "bold")
-    console.say("")
-    console.say(f"FLOPs per token      {costs.flops_per_token:,} forward, {3 * costs.flops_per_token:,} to train")
-    for use in ("training", "generation"):
-        console.say(f"memory, {use:<12} {_size(costs.bytes[use])}")
+    for line in str(costs).splitlines():
+        console.say(line, "bold" if line.startswith("parameters") else "")
     console.result(costs.as_dict())
-
-
-def _size(n_bytes: int) -> str:
-    for unit, name in UNITS:
-        if n_bytes >= unit:
-            return f"{n_bytes / unit:.1f} {name}"
-    return f"{counted(n_bytes, 'byte')}"

@@ -12,7 +12,7 @@ from clearhead.cli.output import notice
 from clearhead.config import TranslationConfig
 
 if TYPE_CHECKING:
-    from clearhead.workflows import Score, TranslationScore
+    pass
 
 
 def parser() -> Parser:
@@ -62,34 +62,10 @@ def run(args: argparse.Namespace) -> None:
         on_notice=notice,
     )
     console = Console(json=args.json)
-    if isinstance(score, workflows.TranslationScore):
-        _show_translation(console, score)
-    else:
-        _show(console, score)
+    for line in str(score).splitlines():
+        console.say(line, "bold" if line.startswith("BLEU ") else "")
     figures = asdict(score)
     del figures["grammar"]
     if score.grammar is not None:
-        console.say(score.grammar.line())
         figures |= score.grammar.shares()
     console.result(figures)
-
-
-def _show(console: Console, score: "Score") -> None:
-    console.say(f"loss           {score.loss:.4f} nats per token")
-    console.say(f"perplexity     {score.perplexity:.3f}")
-    if score.bits_per_byte is not None:
-        console.say(f"bits per byte  {score.bits_per_byte:.4f}")
-    console.say(f"tokens         {score.tokens:,}")
-
-
-def _show_translation(console: Console, score: "TranslationScore") -> None:
-    console.say(f"BLEU       {score.bleu:.2f}", "bold")
-    console.say(f"chrF       {score.chrf:.2f}")
-    console.say(f"exact      {score.exact:.1%} of the translations equal the reference exactly")
-    console.say(f"loss       {score.loss:.4f} nats per token")
-    console.say(f"sentences  {score.sentences:,}")
-    console.say(f"signature  {score.signature}")
-    console.say("")
-    console.say(f"{'source words':<14}{'sentences':>10}{'BLEU':>8}{'exact':>9}")
-    for group in score.by_length:
-        console.say(f"{group.length:<14}{group.sentences:>10,}{group.bleu:>8.2f}{group.exact:>9.1%}")

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from clearhead.config import GATED, ModelConfig, TrainConfig
 from clearhead.inspection.notebook import show_costs
+from clearhead.inspection.steps.amounts import in_bytes
+from clearhead.pages import pretty
 from clearhead.reference.arrays import Shape
 from clearhead.reference.norms import NORMS
 from clearhead.reference.shapes import weight_shapes
@@ -41,6 +43,26 @@ class CostEstimate:
     def parameters(self) -> int:
         """Numbers that are learned, each counted once: a tied head is its embedding."""
         return sum(self.parts.values())
+
+    def __str__(self) -> str:
+        """As `clearhead describe` prints it."""
+        width = max(map(len, self.parts))
+        shares = [
+            f"{part:<{width}} {count:>14,}  {count / max(self.parameters, 1):6.1%}"
+            for part, count in self.parts.items()
+        ]
+        forward = self.flops_per_token
+        return "\n".join(
+            (
+                *shares,
+                f"{'parameters':<{width}} {self.parameters:>14,}",
+                "",
+                f"FLOPs per token      {forward:,} forward, {3 * forward:,} to train",
+                *(f"memory, {use:<12} {in_bytes(self.bytes[use])}" for use in ("training", "generation")),
+            )
+        )
+
+    _repr_pretty_ = pretty
 
     def as_dict(self) -> dict[str, object]:
         """The account as plain data: what `clearhead describe --json` prints."""

@@ -16,6 +16,7 @@ from clearhead.data import GrammarScore
 from clearhead.errors import DataError, UsageError
 from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.options import has_arguments
+from clearhead.pages import pretty
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
@@ -39,6 +40,15 @@ class Score:
     bits_per_byte: float | None
     tokens: int
     grammar: GrammarScore | None = None
+
+    def __str__(self) -> str:
+        """As `clearhead evaluate` prints it."""
+        lines = [f"loss           {self.loss:.4f} nats per token", f"perplexity     {self.perplexity:.3f}"]
+        lines += [] if self.bits_per_byte is None else [f"bits per byte  {self.bits_per_byte:.4f}"]
+        lines += [f"tokens         {self.tokens:,}"]
+        return "\n".join(lines if self.grammar is None else [*lines, self.grammar.line()])
+
+    _repr_pretty_ = pretty
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,24 @@ class TranslationScore:
     exact: float
     by_length: tuple[LengthScore, ...]
     grammar: GrammarScore | None = None
+
+    def __str__(self) -> str:
+        """As `clearhead evaluate` prints it."""
+        lines = [
+            f"BLEU       {self.bleu:.2f}",
+            f"chrF       {self.chrf:.2f}",
+            f"exact      {self.exact:.1%} of the translations equal the reference exactly",
+            f"loss       {self.loss:.4f} nats per token",
+            f"sentences  {self.sentences:,}",
+            f"signature  {self.signature}",
+            "",
+            f"{'source words':<14}{'sentences':>10}{'BLEU':>8}{'exact':>9}",
+        ]
+        for group in self.by_length:
+            lines.append(f"{group.length:<14}{group.sentences:>10,}{group.bleu:>8.2f}{group.exact:>9.1%}")
+        return "\n".join(lines if self.grammar is None else [*lines, self.grammar.line()])
+
+    _repr_pretty_ = pretty
 
 
 @has_arguments()

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, overload
 
 from clearhead import inference
 from clearhead.config import GenerationConfig
@@ -10,7 +10,7 @@ from clearhead.errors import ArgumentError, DataError, UsageError
 from clearhead.inference import Piece
 from clearhead.models import CausalLM
 from clearhead.options import option
-from clearhead.pages import printable
+from clearhead.pages import pretty
 from clearhead.wording import call
 from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.runs.find import all_runs, open_folder
@@ -27,18 +27,7 @@ class Text(str):
 
     __slots__ = ()
 
-    def _repr_pretty_(self, printer: "Printer", cycle: bool) -> None:
-        is_alone = len(printer.stack) == 1  # else it is one of a list, which is shown as one
-        printer.text(printable(self) if is_alone else repr(self))
-
-
-class Printer(Protocol):
-    """What prints values for a notebook, IPython's RepresentationPrinter: `stack` holds what is being printed."""
-
-    stack: list[int]
-
-    def text(self, text: str) -> None:
-        """Print a text."""
+    _repr_pretty_ = pretty
 
 
 @overload
