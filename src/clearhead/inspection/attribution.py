@@ -67,7 +67,7 @@ def attribute(
     inputs = model_inputs(model, ids, source)
     position = checked_position(position, inputs[-1].shape[1])
     with evaluating(model):
-        line = Line(model, inputs, position)
+        line = InputPath(model, inputs, position)
         baseline, logits = line.logits_at([0.0, 1.0]).detach()  # (V,) each
         target = int(logits.argmax()) if target is None else target
         direction = aim(model, target, contrast)
@@ -102,7 +102,7 @@ def aim(model: LanguageModel, target: int, contrast: int | None) -> Tensor:
     return direction
 
 
-class Line:
+class InputPath:
     """A model on the straight line from no input, where all that is looked up by tokens is zero, to its input."""
 
     def __init__(self, model: LanguageModel, inputs: tuple[Tensor, ...], position: int) -> None:
@@ -158,7 +158,7 @@ class Panel:
     gap: float
 
 
-def integral(line: Line, direction: Tensor, steps: int) -> list[Array]:
+def integral(line: InputPath, direction: Tensor, steps: int) -> list[Array]:
     """The gradients along the line times the vectors, integrated, (T,) for each side.
 
     Of each part of the line it is known what the scores have to add up to: the difference of the values at its ends.
@@ -182,7 +182,7 @@ def integral(line: Line, direction: Tensor, steps: int) -> list[Array]:
         steps -= len(halves) * POINTS
 
 
-def measured(line: Line, direction: Tensor, ends: Sequence[tuple[float, float]]) -> list[Panel]:
+def measured(line: InputPath, direction: Tensor, ends: Sequence[tuple[float, float]]) -> list[Panel]:
     """The integral over each part of the line, by Gauss and Legendre's points."""
     at, weights = np.polynomial.legendre.leggauss(POINTS)  # from -1 to 1
     widths = np.array([end - start for start, end in ends])
