@@ -178,7 +178,8 @@ def _links(view: "AttentionView") -> str:
         )
     head = '<th scope="col">position</th><th scope="col">token</th><th scope="col">looks most at</th>'
     return (
-        '<details><summary>The same as a table: what each token looks at most</summary><div class="wide">'
+        "<details><summary>The same as a table: what each token looks at most</summary>"
+        '<div class="wide" tabindex="0" role="group" aria-label="What each token looks at most">'
         f'<table><thead><tr>{head}</tr></thead><tbody id="links">{"".join(body)}</tbody></table></div></details>'
     )
 
@@ -193,6 +194,7 @@ def _heads(view: "AttentionView") -> str:
         for focus in view.heads
     )
     return (
-        '<details><summary>Every head in numbers</summary><div class="wide">'
+        "<details><summary>Every head in numbers</summary>"
+        '<div class="wide" tabindex="0" role="group" aria-label="Every head in numbers">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></details>"
     )

@@ -214,7 +214,7 @@ def _lens(view: "Prediction") -> str:
         rows.append(f'<tr><th scope="row">{name}</th>{drawn}</tr>')
     return (
         f'<h2>Layer by layer</h2><figure class="strip grid"><div class="wide" tabindex="0" role="group" '
-        f'aria-label="The logit lens"><table class="lens"><thead><tr><th></th>{head}</tr></thead>'
+        f'aria-label="The logit lens"><table class="lens"><thead><tr><td></td>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div><figcaption>{text(cut + caption(view.lens))} Shaded by "
         f"probability; #1 and so on is the rank of the token in the text, underlined where it is the first."
         f"</figcaption></figure>"
