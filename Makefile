@@ -51,6 +51,7 @@ benchmark-doctor: setup  ## planted faults, published bugs and released models, 
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/faults_check.py --train all --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/run.py --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/known_good.py --keep
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/tracing.py --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/other_libraries.py --install --keep
 	$(BIN)/python benchmarks/doctor/timing.py --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/real_bugs.py --install --keep

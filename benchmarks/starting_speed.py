@@ -40,6 +40,10 @@ RESULTS = Path(__file__).parent / "results" / "starting_speed.md"
 PROCESSES = {
     "`import torch`": ("import torch", None),
     "`import clearhead`": ("import clearhead", None),
+    "`clearhead trace --preset tutorial`": (
+        "import sys; from clearhead.cli import main; sys.argv[1:] = 'trace --preset tutorial'.split(); main()",
+        None,
+    ),
     "`clearhead train FILE`, until the first step": ("from clearhead.cli import main; main()", "step "),
 }
 EVALUATED = 65_536  # tokens

@@ -11,8 +11,6 @@ small, called as the doctor calls it, and traced in a process of its own.
 
 import os
 import platform
-import statistics
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -41,7 +39,6 @@ class Traced:
     name: str
     table: TraceTable | None
     sentence: str
-    seconds: float
 
     @property
     def named(self) -> str:
@@ -64,21 +61,20 @@ def targets(part: str) -> list[str]:
 
 def traced(target: str, timeout: float) -> Traced:
     """Trace one, in a process of its own."""
-    start_time = time.perf_counter()
     name = Path(target.removesuffix(":build")).stem if target.endswith(":build") else target
     try:
         table, sentence = trace(target, timeout=timeout), ""
     except ClearheadError as error:
         table, sentence = None, " ".join(str(error).split()).partition("; put this")[0]
-    return Traced(name, table, sentence, time.perf_counter() - start_time)
+    return Traced(name, table, sentence)
 
 
 def page(part: str, cases: Sequence[Traced]) -> Iterator[str]:
     """The lines of a part."""
     good = [case for case in cases if case.table is not None]
     yield f"\n## {part.capitalize()}\n"
-    yield f"{len(good)} of {len(cases)} traced without an adapter; the others say why not."
-    yield f"Seconds each, with building and searching for the call: median {_median(cases):.1f}.\n"
+    others = "; the others say why not" if len(good) < len(cases) else ""
+    yield f"{len(good)} of {len(cases)} traced without an adapter{others}.\n"
     yield "| model | call | steps | steps with a symbol | attentions | B, T, T_src, V |"
     yield "|---|---|---|---|---|---|"
     for case in good:
@@ -90,10 +86,6 @@ def page(part: str, cases: Sequence[Traced]) -> Iterator[str]:
         yield "\n| model | why not |"
         yield "|---|---|"
         yield from (f"| {case.name} | {case.sentence} |" for case in cases if case.table is None)
-
-
-def _median(cases: Sequence[Traced]) -> float:
-    return statistics.median(case.seconds for case in cases)
 
 
 def main() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from page_reader import Page
 from torch import Tensor, nn
 
@@ -152,6 +154,16 @@ def hostile_table(text: str) -> TraceTable:
 
 @pytest.mark.parametrize("text", [*HOSTILE, *FORMULAS])
 def test_no_text_breaks_a_terminal_a_page_a_picture_or_a_spreadsheet(text: str) -> None:
+    assert_harmless(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(st.sampled_from([*map(chr, CONTROLS), *"<>&\"'/=+-@.,\\aä日\u0301\u200d🙂"]) | st.characters()))
+def test_nor_does_any_other(text: str) -> None:
+    assert_harmless(text)
+
+
+def assert_harmless(text: str) -> None:
     table = hostile_table(text)
     for line, _ in [*table_lines(table), *table_lines(table, width=60)]:
         assert not set(line) & {chr(code) for code in CONTROLS}
