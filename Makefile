@@ -8,7 +8,9 @@ ifneq ($(wildcard ../shared/data),)
 export CLEARHEAD_DATA ?= $(abspath ../shared/data)
 endif
 
-.PHONY: demo test setup lint types campaign benchmark benchmark-loss benchmark-training benchmark-gpu benchmark-translation benchmark-generation benchmark-native benchmark-starting benchmark-doctor experiments clean
+export CHROMIUM ?= $(shell command -v chromium)
+
+.PHONY: demo test setup lint types campaign browser benchmark benchmark-loss benchmark-training benchmark-gpu benchmark-translation benchmark-generation benchmark-native benchmark-starting benchmark-doctor experiments clean
 
 demo: setup            ## train the default model on the built-in stories for two minutes, and let it write
 	$(BIN)/clearhead train stories --minutes 2
@@ -19,6 +21,11 @@ test: setup            ## the whole suite but the campaigns, on two cores
 
 campaign: setup        ## the long tests: kill -9 at random moments, real trainings
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m campaign
+
+browser: setup         ## the pages in a real Chromium, which is installed where apt-get may; CHROMIUM names another
+	test -n "$(CHROMIUM)" || { test "$$(id -u)" = 0 && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
+	OMP_NUM_THREADS=1 CHROMIUM="$${CHROMIUM:-$$(command -v chromium)}" $(BIN)/python -m pytest -m browser tests/browser
 
 benchmark: setup       ## generation beside the tutorials' own code
 	$(BIN)/python benchmarks/tutorial_speed.py

@@ -61,7 +61,8 @@ def _learned(config: ModelConfig, node: Node) -> Lines:
 
 def _sinusoidal(config: ModelConfig, node: Node) -> Lines:
     return [
-        "P[t, 2i] = sin(frac{t}{theta^{2i/D}}) , P[t, 2i + 1] = cos(frac{t}{theta^{2i/D}})",
+        "P[t, 2i] = sin(frac{t}{theta^{2i/D}})",
+        "P[t, 2i + 1] = cos(frac{t}{theta^{2i/D}})",
         f"theta = {decimal(config.rope_theta)} , D = {config.d_model:,}",
     ]
 

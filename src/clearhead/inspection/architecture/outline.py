@@ -98,7 +98,8 @@ class Outline:
         measures = self.measures[node.name]
         path = node.module or (node.card if node.card == node.name else "")
         where = f'<p class="path"><code>{text(path)}</code></p>' if path else ""
-        written = "".join(equation(line) for line in equations(graph, node))
+        lines = "".join(equation(line) for line in equations(graph, node))
+        written = f'<div class="equations">{lines}</div>' if lines else ""
         facts = [f"{measures.parameters:,} parameters ({size(measures.n_bytes)})"] if measures.parameters else []
         facts += [f"{measures.flops:,} FLOPs per token"] if measures.flops else []
         times = f", in {counted(node.count, 'block')} together" if node.count > 1 and facts else ""

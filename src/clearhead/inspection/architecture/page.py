@@ -12,7 +12,7 @@ from clearhead.inspection.architecture.layout import lay_out
 from clearhead.inspection.architecture.measures import Measures, measure, shallow_model
 from clearhead.inspection.architecture.numbers import compact, size
 from clearhead.inspection.architecture.outline import Outline
-from clearhead.inspection.architecture.probe import probe_gradients
+from clearhead.inspection.architecture.probe import GradientProbe, probe_gradients
 from clearhead.inspection.cost import estimate_cost
 from clearhead.inspection.view import Row, View
 from clearhead.inspection.weights import weigh
@@ -111,7 +111,8 @@ class ArchitectureReport(View):
             overlays[overlay] = {
                 name: [round(min(1.0, value / largest), 4), show(value)] for name, value in values.items() if value
             }
-        return {"overlays": overlays, "names": spoken_names(self.variants, self.measures)}
+        ends = {edge.name: [edge.source, edge.target] for graph, _ in self.variants.values() for edge in graph.edges}
+        return {"overlays": overlays, "names": spoken_names(self.variants, self.measures), "edges": ends}
 
     def main(self) -> str:
         first, _ = next(iter(self.variants.values()))
@@ -133,7 +134,7 @@ class ArchitectureReport(View):
                 "carries. On the keyboard: Tab into the picture, arrow keys along the flow, Enter to select.</p>"
                 "</section></div>",
                 '<div id="pill" role="status" hidden></div>',
-                self._gradients(),
+                gradient_section(self.probe) if self.probe else "",
                 self._dropout(),
                 "<h2>The same as a list</h2>",
                 f'<p class="soft">{_SIZES}</p><details id="list" open><summary>All parts</summary>{listed}</details>',
@@ -186,8 +187,10 @@ class ArchitectureReport(View):
                 note += f" This model is {actual}-norm; the picture is what if: {change}{f', as {why}' if why else ''}."
             yield f'<p class="note" data-variant="{variant}">{text(note)}</p>'
 
-    def _gradients(self) -> str:
-        return "" if self.config.architecture == "bigram" else gradient_section(probe_gradients(self.config))
+    @cached_property
+    def probe(self) -> GradientProbe | None:
+        """The gradients of a fresh model, which take a second to measure; None for a model without blocks."""
+        return None if self.config.architecture == "bigram" else probe_gradients(self.config)
 
     def _dropout(self) -> str:
         config = self.config

@@ -24,7 +24,7 @@ function isShown(element) {
 
 /** The nodes at both ends of an arrow, by name. */
 function endsOf(edge) {
-  const [source, target] = edge.dataset.name.split(">");
+  const [source, target] = data.edges[edge.dataset.name];
   return { source, target };
 }
 
@@ -62,6 +62,17 @@ function makeCloser() {
   return button;
 }
 
+/** Equations wider than their room can be scrolled by the keyboard, too. */
+function letScroll(container) {
+  for (const equations of container.querySelectorAll(".equations")) {
+    if (equations.scrollWidth > equations.clientWidth) {
+      equations.setAttribute("tabindex", "0");
+      equations.setAttribute("role", "group");
+      equations.setAttribute("aria-label", "Equation");
+    }
+  }
+}
+
 /** Show what is known of a node beside the picture. */
 function select(node) {
   for (const other of nodes.values()) other.setAttribute("aria-pressed", String(other === node));
@@ -71,6 +82,7 @@ function select(node) {
   copy.removeAttribute("data-detail");
   panel.replaceChildren(makeCloser(), copy, sourcesOf(detail));
   panel.scrollTop = 0;
+  letScroll(panel);
 }
 
 /** Say what an arrow carries, beside it. */
@@ -121,7 +133,9 @@ function addOverlay(node) {
 
 picture.setAttribute("role", "group");
 picture.setAttribute("aria-label", "Picture of the model; arrow keys follow the flow");
-document.getElementById("list")?.removeAttribute("open");
+const list = document.getElementById("list");
+list.removeAttribute("open");
+list.addEventListener("toggle", () => letScroll(list));
 for (const node of nodes.values()) {
   makeButton(node);
   addOverlay(node);
@@ -141,5 +155,11 @@ for (const edge of edges) {
   edge.addEventListener("focus", () => showPill(edge));
   edge.addEventListener("blur", hidePill);
 }
-window.addEventListener("scroll", hidePill, { passive: true });
+/** A pill goes with the arrow that has the focus, which may have scrolled the page to itself. */
+function followScroll() {
+  const edge = document.activeElement?.closest(".edge");
+  if (edge) showPill(edge);
+  else hidePill();
+}
+window.addEventListener("scroll", followScroll, { passive: true, capture: true });
 if (picture.viewBox.baseVal.width > 500) picture.classList.add("wide");
