@@ -2,7 +2,7 @@
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "link", "path", "circle", "br", "rect"}
+VOID = {"meta", "link", "path", "circle", "br", "rect", "input"}
 
 
 class Page(HTMLParser):

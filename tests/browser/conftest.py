@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-from browser.chromium import launch
 from playwright.sync_api import Browser, sync_playwright
+from real_browser import launch
 
 
 @pytest.fixture(scope="session")

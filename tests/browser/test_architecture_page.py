@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from browser.chromium import Opened, Scheme, opened
 from playwright.sync_api import Browser
+from real_browser import Opened, Scheme, opened
 
 from clearhead.config import PRESETS, ModelConfig, RunConfig
 from clearhead.inspection.architecture import ArchitectureReport

@@ -183,7 +183,7 @@ class _Drawing:
         return (
             f'<g class="card {node.kind}" {self._moves(node.name)}>'
             f'<rect class="body" width="{CARD}" height="{box.height:g}" rx="12"/>'
-            f'<g class="node header" data-name="{text(node.name)}"><rect x="6" y="5" width="112" height="24" rx="7"/>'
+            f'<g class="node header" data-name="{text(node.name)}"><rect x="6" y="5" width="120" height="24" rx="7"/>'
             f'<text class="label" x="14" y="17">{text(node.label)}</text></g>'
             f'<text class="aside" x="{CARD - 12}" y="17">{text(_aside(self.graph, node))}</text>'
             f"{drawn}{nodes}</g>"

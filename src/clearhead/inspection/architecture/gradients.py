@@ -20,9 +20,9 @@ def gradient_section(probe: GradientProbe) -> str:
 
 def _caption(probe: GradientProbe) -> str:
     config = probe.config
-    smaller = f", of a smaller model of this kind ({probe.smaller})" if probe.smaller else ""
+    model = f"fresh, smaller model of this kind ({probe.smaller})" if probe.smaller else "fresh model"
     return (
-        f"Root mean square of the gradient of each block's matrices, measured on a fresh model{smaller}, for {ROWS} "
+        f"Root mean square of the gradient of each block's matrices, measured on a {model} for {ROWS} "
         f"texts of {config.block_size:,} random tokens. {_reading(probe)}"
     )
 
@@ -35,8 +35,7 @@ def _reading(probe: GradientProbe) -> str:
         if len(values) < 2 or not min(first, last):
             continue
         ratio = last / first
-        direction = f"{ratio:.3g} times" if ratio >= 1 else f"1/{1 / ratio:.3g} of"
-        clauses.append(f"{position}-norm: the last block's is {direction} the first block's")
+        clauses.append(f"{position}-norm: the last block's is {ratio:.2g} times the first block's")
     return f"{'; '.join(clauses)[:1].upper()}{'; '.join(clauses)[1:]}." if clauses else ""
 
 

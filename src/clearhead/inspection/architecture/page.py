@@ -16,7 +16,7 @@ from clearhead.inspection.architecture.probe import GradientProbe, probe_gradien
 from clearhead.inspection.cost import estimate_cost
 from clearhead.inspection.view import Row, View
 from clearhead.inspection.weights import weigh
-from clearhead.pages import document, text
+from clearhead.pages import text
 from clearhead.wording import counted
 
 SCRIPTS = ("picture.js", "keyboard.js", "overlays.js")
@@ -96,9 +96,9 @@ class ArchitectureReport(View):
     def style(self) -> str:
         return _asset("page.css")
 
-    def html(self) -> str:
-        scripts = [_asset(name) for name in SCRIPTS]
-        return document(self.title, self.verdict, self.main(), style=self.style, scripts=scripts, data=self.data())
+    @property
+    def scripts(self) -> Sequence[str]:
+        return [_asset(name) for name in SCRIPTS]
 
     def data(self) -> dict[str, object]:
         """What the page's scripts read: of each overlay, the share of the largest and the number of each node."""

@@ -142,6 +142,9 @@ for (const node of nodes.values()) {
   node.setAttribute("aria-pressed", "false");
   node.setAttribute("aria-controls", "panel");
   node.addEventListener("click", () => select(node));
+  if (node.classList.contains("header")) {
+    node.parentElement.querySelector(".body").addEventListener("click", () => select(node)); // the card around it, too
+  }
 }
 for (const edge of edges) {
   makeButton(edge);
