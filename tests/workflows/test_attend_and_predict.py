@@ -9,7 +9,7 @@ from pair_helpers import tiny_translator, write_pairs
 from workflow_helpers import some_text, tiny, trained
 
 from clearhead.errors import ClearheadError, UsageError
-from clearhead.workflows import Run, train
+from clearhead.workflows import Run, attend, train
 from clearhead.workflows.predicting import speller
 from clearhead.workflows.prompts import END, START
 
@@ -73,7 +73,7 @@ def test_the_loss_of_a_text_is_the_mean_over_its_tokens(finished: Run) -> None:
 
 def test_a_long_text_is_cut_with_a_sentence_and_mistakes_are_sentences(finished: Run, translator: Run) -> None:
     notices: list[str] = []
-    view = finished.attend(some_text(100), layer=0, head=0, on_notice=notices.append)
+    view = attend(finished, some_text(100), layer=0, head=0, on_notice=notices.append)
     assert len(notices) == 1
     np.testing.assert_allclose(view.matrix.sum(-1), 1, atol=1e-5)
     for look in (finished.attend, finished.predict, translator.attend, translator.predict):

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import ClearheadError, UsageError
-from clearhead.inspection import LossPlot, TraceTable
+from clearhead.inspection import AttentionView, LossPlot, Prediction, TraceTable
 from clearhead.inspection.notebook import show_training
+from clearhead.inspection.sites import AttentionKind
 from clearhead.options import has_arguments
 from clearhead.pages import fragment
 from clearhead.workflows import attending, exporting, generating, predicting, tracing
@@ -26,8 +27,6 @@ class Run(RunFolder):
 
     generate = generating.generate  # the verb itself: its first argument is the run
     export = exporting.export
-    attend = attending.attend
-    predict = predicting.predict
 
     def encode(self, text: str) -> Tensor:
         """The token ids of a text, (1, T), as `run.model()` reads them; of a translator's source without its end."""
@@ -59,6 +58,24 @@ class Run(RunFolder):
     def trace(self, text: str | None = None, *, tokens: int | None = None) -> TraceTable:
         """Every step of one forward pass over the text, or over so many tokens; by default its context is filled."""
         return tracing.trace(self, text, tokens=tokens)
+
+    @has_arguments()
+    def attend(
+        self,
+        text: str,
+        *,
+        target: str | None = None,
+        of: AttentionKind | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+    ) -> AttentionView:
+        """Where each head looks when the model reads the text; arguments as in `clearhead.workflows.attend`."""
+        return attending.attend(self, text, target=target, of=of, layer=layer, head=head)
+
+    @has_arguments()
+    def predict(self, text: str, *, target: str | None = None, top_k: int = 10, lens: bool = False) -> Prediction:
+        """What the model expects at each position of the text; arguments as in `clearhead.workflows.predict`."""
+        return predicting.predict(self, text, target=target, top_k=top_k, lens=lens)
 
     @property
     def history(self) -> list[Row]:
