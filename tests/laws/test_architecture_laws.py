@@ -17,6 +17,7 @@ from clearhead.inspection.architecture import ArchitectureGraph, build_graph
 from clearhead.inspection.architecture.layout import lay_out
 from clearhead.inspection.architecture.measures import measure, own_parameters, shallow_model
 from clearhead.models import BigramLM, LanguageModel, build_model
+from clearhead.parts import Attention
 
 MAKERS = {
     "decoder": (make_model, CHOICES),
@@ -74,6 +75,36 @@ def test_every_arrow_carries_the_shape_that_hooks_capture(make: Any) -> None:
         else:
             assert node.kind in UNSEEN | {"ngrams", "segments"}, node
     assert graph.shape("logits", sizes) == shapes["output"]
+
+
+@pytest.mark.parametrize("make", MODELS)
+def test_each_attention_gets_what_its_call_gets(make: Any) -> None:
+    """Rotation, bias and memory, as the model passes them, whatever their shapes."""
+    model = make()
+    graph = build_graph(model.config)
+    calls: dict[str, tuple[bool, bool, bool]] = {}
+
+    def keep(path: str) -> Any:
+        def hook(module: object, args: tuple[Tensor | None, ...], options: dict[str, Any]) -> None:
+            has_memory = len(args) > 1 and args[1] is not None
+            calls[path] = (options.get("rotate") is not None, options.get("bias") is not None, has_memory)
+
+        return hook
+
+    inputs = [some_ids(BATCH, SOURCE_LENGTH), some_ids(BATCH, LENGTH)]
+    with torch.no_grad(), ExitStack() as hooks:
+        for path, module in model.named_modules():
+            if isinstance(module, Attention) and ".blocks.0." in path:
+                hooks.enter_context(module.register_forward_pre_hook(keep(path), with_kwargs=True))
+        model(*inputs[-1 - (model.config.architecture == "encoder_decoder") :])
+    drawn = {}
+    for path in calls:
+        inside = [node.name for node in graph.nodes.values() if node.card == path]
+        reads = {edge.role for edge in graph.edges if edge.target in inside}
+        has_rotation = any(graph.nodes[node].kind == "rotate" for node in inside)
+        drawn[path] = (has_rotation, "positions" in reads, "memory" in reads)
+    assert drawn == calls
+    assert calls.keys() == {name for name, node in graph.nodes.items() if node.kind == "attention"}
 
 
 @pytest.mark.parametrize("make", MODELS)
