@@ -40,6 +40,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.inspection.intervention import intervene as intervene
     from clearhead.inspection.lens import lens_logits as lens_logits
     from clearhead.inspection.lens import lens_names as lens_names
+    from clearhead.inspection.memorization import Memorization as Memorization
+    from clearhead.inspection.memorization import measure_memorization as measure_memorization
     from clearhead.inspection.plot import LossPlot as LossPlot
     from clearhead.inspection.prediction import Prediction as Prediction
     from clearhead.inspection.prediction import predict as predict
@@ -76,6 +78,7 @@ __getattr__, __dir__, __all__ = attach(
         "heads": ("HeadTable", "measure_heads"),
         "intervention": ("intervene",),
         "lens": ("lens_logits", "lens_names"),
+        "memorization": ("Memorization", "measure_memorization"),
         "plot": ("LossPlot",),
         "prediction": ("Prediction", "predict"),
         "report": ("Measurement", "Sample", "TrainingReport", "render"),

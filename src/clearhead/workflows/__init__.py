@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.generating import generate as generate
     from clearhead.workflows.importing import after_import as after_import
     from clearhead.workflows.importing import import_model as import_model
+    from clearhead.workflows.memorizing import memorization as memorization
     from clearhead.workflows.planning import Plan as Plan
     from clearhead.workflows.planning import Start as Start
     from clearhead.workflows.planning import choose_start as choose_start
@@ -109,6 +110,7 @@ __getattr__, __dir__, __all__ = attach(
         "filling": ("fill",),
         "generating": ("generate",),
         "importing": ("after_import", "import_model"),
+        "memorizing": ("memorization",),
         "planning": ("Plan", "Start", "dump_toml", "choose_start", "collect_settings", "plan"),
         "predicting": ("predict",),
         "pretrained": ("Pretrained", "open_pretrained"),

@@ -1,5 +1,6 @@
 """A run as people use it: its folder, and the verbs that work on it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import overload
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import ClearheadError, UsageError
-from clearhead.inspection import AttentionView, LossPlot, Prediction, TraceTable
+from clearhead.inspection import AttentionView, LossPlot, Memorization, Prediction, TraceTable
 from clearhead.inspection.notebook import show_training
 from clearhead.inspection.sites import AttentionKind
 from clearhead.options import has_arguments
@@ -15,6 +16,7 @@ from clearhead.pages import fragment
 from clearhead.workflows import attending, exporting, generating, predicting, tracing
 from clearhead.workflows.evaluating import Score, TranslationScore, evaluate
 from clearhead.workflows.filling import fill
+from clearhead.workflows.memorizing import memorization
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.history import History, Row, rows
@@ -50,6 +52,10 @@ class Run(RunFolder):
             raise UsageError("`run.translate` gives the best translation; for several, take `clearhead.translate`")
         best = [translations[0].text for translations in translate(self, sentences, options)]
         return best[0] if isinstance(sentences, str) else best
+
+    def memorization(self, texts: str | Sequence[str], *, n: int = 20) -> Memorization:
+        """What is copied from the training text: the share of n-grams of `n` tokens, and the longest span."""
+        return memorization(self, texts, n=n)
 
     def fill(self, text: str) -> str:
         """The text with its [MASK]s filled in."""
