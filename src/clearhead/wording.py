@@ -3,6 +3,7 @@
 import os
 
 VOWELS = "aeiou"
+BYTES = ((1 << 40, "TB"), (1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 MAX_WORD = 30  # characters; what is longer is a text without spaces
 
 
@@ -10,6 +11,14 @@ def counted(number: float, noun: str) -> str:
     """A number and its noun, in the plural unless the number is 1: '1 file', '1,200 files', '1.5 minutes'."""
     digits = f"{number:,}" if isinstance(number, int) else f"{number:g}"
     return f"{digits} {noun}" if number == 1 else f"{digits} {noun}s"
+
+
+def in_bytes(number: int) -> str:
+    """A number of bytes with its unit: '384 bytes', '4.9 kB', '512.0 MB'; 1 kB is 1024 bytes."""
+    for unit, name in BYTES:
+        if number >= unit:
+            return f"{number / unit:.1f} {name}"
+    return counted(number, "byte")
 
 
 def listed(names: list[str], shown: int = 3) -> str:

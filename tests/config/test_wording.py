@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.wording import counted, whole_words, with_article
+from clearhead.wording import counted, in_bytes, whole_words, with_article
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,11 @@ from clearhead.wording import counted, whole_words, with_article
 )
 def test_a_number_and_its_noun(number: float, noun: str, text: str) -> None:
     assert counted(number, noun) == text
+
+
+def test_bytes_have_a_unit() -> None:
+    texts = [in_bytes(number) for number in (0, 1, 1023, 1536, 3 << 20, 5 << 30, 3 << 40)]
+    assert texts == ["0 bytes", "1 byte", "1,023 bytes", "1.5 kB", "3.0 MB", "5.0 GB", "3.0 TB"]
 
 
 @pytest.mark.parametrize(("noun", "text"), [("decoder", "a decoder"), ("encoder", "an encoder"), ("Adam", "an Adam")])

@@ -13,7 +13,7 @@ from clearhead.config import ModelConfig
 from clearhead.config.presets import preset
 from clearhead.inspection import ComparedRun, ComparisonReport, Curve, TrainingReport, estimate_cost, record
 from clearhead.inspection.cost import CostEstimate
-from clearhead.inspection.notebook import in_bytes, show_comparison, show_training
+from clearhead.inspection.notebook import show_comparison, show_training
 from clearhead.models import DecoderLM, EncoderDecoder
 
 SHAPE = {"vocab_size": 11, "block_size": 16, "n_layers": 2, "n_heads": 2, "d_model": 16}
@@ -62,9 +62,6 @@ def test_costs_are_bars_that_add_up() -> None:
     shares = [float(share) for share in re.findall(r"--p:([\d.]+)", html)]
     assert sum(shares) == pytest.approx(1, abs=0.01)
     assert all(f"<td>{count:,}</td>" in html for count in costs.parts.values())
-    assert [in_bytes(size) for size in (0, 1023, 1536, 3 << 20, 5 << 30)] == [
-        *("0 bytes", "1,023 bytes", "1.5 kB", "3.0 MB", "5.0 GB"),
-    ]
 
 
 def test_a_training_is_its_curve_and_one_that_did_not_begin_has_none() -> None:

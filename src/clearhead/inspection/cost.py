@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from clearhead.config import GATED, ModelConfig, TrainConfig
 from clearhead.inspection.notebook import show_costs
-from clearhead.inspection.steps.amounts import in_bytes
 from clearhead.pages import pretty
 from clearhead.reference.arrays import Shape
 from clearhead.reference.norms import NORMS
 from clearhead.reference.shapes import weight_shapes
+from clearhead.wording import in_bytes
 
 # Of a hidden layer, each kept.
 SAVED_ACTIVATIONS = {"relu": 1, "gelu": 2, "gelu_tanh": 2, "silu": 2, "relu2": 2, "swiglu": 4, "geglu": 4}

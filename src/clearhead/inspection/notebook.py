@@ -9,7 +9,7 @@ from clearhead.inspection.heat import SVG_STYLE, paths, shrunk
 from clearhead.inspection.report import TrainingReport
 from clearhead.inspection.svg import describe_curve, picture
 from clearhead.pages import fragment, one_line, text
-from clearhead.wording import counted
+from clearhead.wording import counted, in_bytes
 
 if TYPE_CHECKING:
     from clearhead.inspection.cost import CostEstimate
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 500  # of a trace
 MAX_HEADS, SIDE, SHADES = 144, 12, 6  # of its small maps, their cells along a side, and shades
-UNITS = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"), (1, "bytes"))
 
 STYLE = (
     SVG_STYLE
@@ -105,12 +104,6 @@ def show_training(report: TrainingReport) -> str:
 def show_comparison(report: ComparisonReport) -> str:
     """The curves of several trainings over each other, their figures and the options that differ."""
     return fragment("Comparison of runs", report.verdict, main_of(report), style=STYLE + COMPARISON_STYLE)
-
-
-def in_bytes(size: int) -> str:
-    """With a unit."""
-    unit, name = next((unit, name) for unit, name in UNITS if size >= unit or unit == 1)
-    return f"{size / unit:,.1f} {name}" if unit > 1 else f"{size:,} {name}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from clearhead.wording import BYTES
+
 STEPS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
-SIZES = ((1 << 40, "TB"), (1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB"))
 
 
 def compact(number: int) -> str:
@@ -15,7 +16,7 @@ def compact(number: int) -> str:
 
 def size(n_bytes: int) -> str:
     """64 kB, 1.5 MB."""
-    return f"{n_bytes} bytes" if n_bytes < 1 << 10 else _short(n_bytes, SIZES)
+    return f"{n_bytes} bytes" if n_bytes < 1 << 10 else _short(n_bytes, BYTES)
 
 
 def described(sizes: Mapping[str, int], axes: tuple[str, ...]) -> str:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from clearhead.inspection.steps.amounts import in_bytes
 from clearhead.inspection.steps.folding import Repeats, folded
 from clearhead.inspection.steps.table import TraceStep, TraceTable
 from clearhead.pages import one_line
+from clearhead.wording import in_bytes
 
 WHOLE = "(model)"  # in the place of the empty path
 HEADER = ("module", "operation", "axes", "shape", "dtype", "bytes", "parameters", "called at")

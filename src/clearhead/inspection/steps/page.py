@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from clearhead.inspection.steps.amounts import in_bytes
 from clearhead.inspection.steps.folding import Repeats, folded
 from clearhead.pages import text
+from clearhead.wording import in_bytes
 
 if TYPE_CHECKING:
     from clearhead.inspection.steps.table import TraceStep, TraceTable
@@ -17,6 +17,7 @@ body { max-width: 76rem; }
 .steps td, .steps th { text-align: left; padding: .2rem .6rem; vertical-align: top; }
 .steps td.number, .steps th.number { text-align: right; white-space: nowrap; }
 .steps td.axes { white-space: nowrap; }
+dt::first-letter { text-transform: none; }
 .steps tr.same td { color: var(--soft); font-style: italic; }
 """
 PICTURE_STYLE = """
@@ -54,9 +55,10 @@ def _row(entry: "TraceStep | Repeats") -> str:
     position = f"{entry.file}:{entry.line}" if entry.file else ""
     size = in_bytes(entry.bytes) if entry.bytes else "view"
     parameters = f"{entry.parameters:,}" if entry.parameters else ""
+    axes, shape = ", ".join(entry.axes), " x ".join(map(str, entry.shape))
     return (
         f"<tr><td>{text(entry.module or MODEL)}</td><td>{text(entry.operation)}</td>"
-        f'<td class="axes">{text(", ".join(entry.axes))}</td><td>{text(" x ".join(map(str, entry.shape)))}</td>'
+        f'<td class="axes">{text(axes)}</td><td class="axes">{text(shape)}</td>'
         f'<td>{text(entry.dtype)}</td><td class="number">{size}</td><td class="number">{parameters}</td>'
         f'<td title="{text(position)}">{text(_short(position))}</td></tr>'
     )

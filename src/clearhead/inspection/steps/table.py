@@ -6,10 +6,9 @@ from math import prod
 from typing import Any, Self
 
 from clearhead.inspection.steps import page
-from clearhead.inspection.steps.amounts import in_bytes
 from clearhead.inspection.steps.axes import LENGTHS, size_of, symbols_in
 from clearhead.inspection.view import Row, View
-from clearhead.wording import counted
+from clearhead.wording import counted, in_bytes
 
 LONG = 4096  # tokens, for which the cost is told as well
 ITEM_BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "bool": 1}
