@@ -205,7 +205,7 @@ def beams(draw: random.Random) -> None:
     model, S, b = backend.model, draw.randint(1, 4), draw.randint(1, 4)
     size = model.config.source_vocab_size or VOCAB_SIZE
     source = torch.tensor([[1 + draw.randrange(size - 1) for _ in range(draw.randint(1, 9))]] * S)
-    memory, held, first = model.encode(source), model.new_cache(S, 1 + b), torch.full((S, 1), END)
+    (memory, held), first = backend.begin(source, range(source.shape[1]), 1 + b), torch.full((S, 1), END)
     tree_mask = torch.cat((torch.ones(S, b, 1, dtype=torch.bool), torch.eye(b, dtype=torch.bool).expand(S, -1, -1)), 2)
     backend.forward(first, 0, memory, held, tree_mask[:, :1, :1])
     tokens, position, wrong = torch.tensor([some_ids(draw, b) for _ in range(S)]), 1, draw.randrange(10)

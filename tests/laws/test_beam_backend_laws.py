@@ -1,12 +1,13 @@
 """A beam search by native code equals the one by the model's own call, over every choice of a translator."""
 
+import copy
 import ctypes
 import math
 
 import pytest
 import torch
 from law_models import Choice, assert_same, name
-from pair_models import END, NATIVE_PAIR_CHOICES, PAD, make_translator, padded, sentence, some_ids
+from pair_models import END, NATIVE_PAIR_CHOICES, PAD, Side, make_translator, padded, sentence, some_ids
 from torch import Tensor
 
 from clearhead.config import TranslationConfig
@@ -15,7 +16,7 @@ from clearhead.inference.beam import Hypothesis, beam_search
 from clearhead.inference.beam_backend import EagerBeamBackend, NativeBeamBackend
 from clearhead.models import EncoderDecoder
 from clearhead.native import compiler, library, translator
-from clearhead.parts import DecoderCache
+from clearhead.parts import DecoderCache, positions_from_lengths
 
 pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
@@ -33,20 +34,43 @@ def compiled(model: EncoderDecoder) -> NativeBeamBackend:
     return NativeBeamBackend(model, engine)
 
 
+def ragged_sources(side: Side) -> tuple[Tensor, Tensor]:
+    """Three sources, padded on a side, and their positions."""
+    source = padded([some_ids(9), some_ids(6, seed=2), some_ids(1, seed=3)], 9, side)
+    return source, positions_from_lengths(torch.tensor([9, 6, 1]), 9, side)
+
+
 def read(
     model: EncoderDecoder, backend: EagerBeamBackend | NativeBeamBackend, beam: int
 ) -> tuple[list[Tensor], DecoderCache]:
-    """The logits of five steps with hypotheses that take each other's places at random, and the cache after them."""
-    source = padded([some_ids(9), some_ids(6, seed=2), some_ids(1, seed=3)], 9, "right")
-    memory, cache, draw = model.encode(source), model.new_cache(3, 1 + 5 * beam), torch.Generator().manual_seed(1)
-    lines, logits = torch.ones(3, 1, 1, dtype=torch.bool), list[Tensor]()
-    backend.forward(some_ids(3, 1), 0, memory, cache, lines)
+    """The logits of six steps with hypotheses that take each other's places at random, and the cache after them."""
+    memory, cache = backend.begin(*ragged_sources("right"), 1 + 5 * beam)
+    draw, lines, logits = torch.Generator().manual_seed(1), torch.ones(3, 1, 1, dtype=torch.bool), list[Tensor]()
+    logits.append(backend.forward(some_ids(3, 1), 0, memory, cache, lines))
     for step in range(1, 6):
         parents = torch.randint(lines.shape[1], (3, beam, 1), generator=draw)
         lines = lines.gather(1, parents.expand(-1, -1, lines.shape[2]))
         lines = torch.cat((lines, torch.eye(beam, dtype=torch.bool).expand(3, -1, -1)), dim=2)
         logits.append(backend.forward(some_ids(3, beam, seed=step), step, memory, cache, lines))
     return logits, cache
+
+
+@every_choice
+@pytest.mark.parametrize("side", ["left", "right", None])
+@torch.inference_mode()
+def test_the_memory_is_the_models(choice: Choice, side: Side | None) -> None:
+    model = make_translator(**choice)
+    source, positions = ragged_sources(side) if side else (some_ids(3, 9), range(9))
+    native, expected = (backend.begin(source, positions, 1) for backend in (compiled(model), EagerBeamBackend(model)))
+    real = slice(None) if isinstance(positions, range) else positions >= 0
+    assert_same(native[0].states[real], expected[0].states[real])
+    assert native[0].positions is positions
+    model.decode(some_ids(3, 1), *expected[:1], cache=expected[1])  # projects the memory
+    for layer, other in zip(native[1].memory_layers, expected[1].memory_layers, strict=True):
+        assert layer.held is not None
+        assert other.held is not None
+        for actual, right in zip(layer.held, other.held, strict=True):  # (B, H_kv, T_src, K)
+            assert_same(actual.transpose(1, 2)[real], right.transpose(1, 2)[real])
 
 
 @every_choice
@@ -89,7 +113,7 @@ def test_a_translation_depends_on_no_neighbor_and_on_no_threads(
     alone = [beam_search(model, [source], options, end=END, backend=backend)[0] for source in SOURCES]
     monkeypatch.setattr(translator, "PARALLEL_MIN_MACS", 0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert_same_texts(beam_search(model, SOURCES, options, end=END, backend=backend), alone)
+    assert beam_search(model, SOURCES, options, end=END, backend=backend) == alone, "to the last bit"
 
 
 @pytest.mark.parametrize(("vocab_size", "pad_id"), VOCABULARIES)
@@ -132,13 +156,12 @@ def test_a_default_device_is_not_compiled_codes() -> None:
         torch.eye(3, dtype=torch.bool)[None, :2].expand(3, -1, -1),
     )
     tree_mask = tree_mask | (torch.arange(3) == 0)  # all descend from the first column
-    memory, backend = (
-        model.encode(padded([some_ids(9), some_ids(6, seed=2), some_ids(1, seed=3)], 9, "right")),
-        compiled(model),
-    )
+    (source, positions), backend = ragged_sources("right"), compiled(model)
     results = list[Tensor]()
     for device in ("cpu", "meta"):
-        cache, before = model.new_cache(3, 3), torch.zeros(3, 2, dtype=torch.float64)
+        before = torch.zeros(3, 2, dtype=torch.float64)
+        with torch.device(device):
+            memory, cache = backend.begin(source, positions, 3)
         backend.forward(some_ids(3, 1), 0, memory, cache, torch.ones(3, 1, 1, dtype=torch.bool))
         with torch.device(device):
             logits = backend.forward(tokens, 1, memory, cache, tree_mask)
@@ -148,11 +171,14 @@ def test_a_default_device_is_not_compiled_codes() -> None:
 
 @pytest.mark.parametrize("width", [16, 40, 144])
 def test_float32_of_any_width_finds_the_same(width: int) -> None:
-    model = make_translator(n_heads=2, d_model=2 * width, head_dim=width, d_ff=width + 3, vocab_size=203).float()
-    options = TranslationConfig(beam_size=5, n_best=5)
-    expected = beam_search(model, SOURCES, options, end=END)
-    for native, eager in zip(
-        beam_search(model, SOURCES, options, end=END, backend=compiled(model)), expected, strict=True
-    ):
-        assert [hypothesis.ids for hypothesis in native] == [hypothesis.ids for hypothesis in eager]
-        assert [h.score for h in native] == pytest.approx([h.score for h in eager], abs=1e-4)
+    exact = make_translator(n_heads=2, d_model=2 * width, head_dim=width, d_ff=width + 3, vocab_size=203)
+    model, options = copy.deepcopy(exact).float(), TranslationConfig(beam_size=5, n_best=5)
+    right, eager, native = (
+        beam_search(network, SOURCES, options, end=END, backend=backend)
+        for network, backend in ((exact, None), (model, None), (model, compiled(model)))
+    )
+    assert [[hypothesis.ids for hypothesis in best] for best in native] == [[h.ids for h in best] for best in eager]
+    scores = (torch.tensor([[hypothesis.score for hypothesis in best] for best in t]) for t in (right, eager, native))
+    expected, *others = scores
+    errors = [float((actual - expected).abs().max()) for actual in others]
+    assert errors[1] < max(1e-5, 4 * errors[0]), "float32 in native code is as near as the model's own"

@@ -26,7 +26,7 @@ FAULTS = [
     ("attention.h", "sums[0][i] += sums[turn][i]", "sums[0][i] = sums[turn][i]"),
     ("attention.h", "t + turn < length; turn++) add(t + turn, turn)", "turn < 0; turn++) add(t + turn, turn)"),
     ("stack.h", "second * c[j] + first * s[j]", "second * c[j] + x[i] * s[j]"),
-    ("stack.h", "at.text * call.turn_row + at.column * 2 * call.half", "at.text * call.turn_row"),
+    ("stack.h", "call.rotary_stride + at.column * 2 * call.rotary_half", "call.rotary_stride"),
     ("stack.h", "head / group", "head % stack.n_kv_heads"),
     ("stack.h", "mean /= width;", ""),
     ("stack.h", "call.length + at.column) * K", "call.length) * K"),
@@ -41,17 +41,17 @@ FAULTS = [
     ("bytes.h", "std::min(k + i, inputs - 1)", "std::min(k + i, inputs - 2)"),
     ("decoder.cpp", "own[i] = embedding[i] * number(decoder.embedding_scale)", "own[i] = embedding[i]"),
     ("decoder.cpp", "row = last[1 - n]", "row = last[2 - n]"),
-    ("decoder.cpp", "step.count - call.wanted + i % call.wanted", "i % call.wanted"),
-    ("decoder.cpp", "at.text * call.added_row + at.column * D", "at.text * call.added_row"),
+    ("decoder.cpp", "step.count - call.logits_to_keep + i % call.logits_to_keep", "i % call.logits_to_keep"),
+    ("decoder.cpp", "at.text * call.added_stride + at.column * call.added_column", "at.text * call.added_stride"),
     ("decoder.cpp", "read[i] *= number(decoder.head_scale)", "read[i] *= 1"),
-    ("decoder.cpp", "logits += first * wanted *", "logits += first *"),
+    ("decoder.cpp", "logits += first * logits_to_keep *", "logits += first *"),
     ("decoder.cpp", "token_at(call, step.of(row)), D, own", "token_at(call, step.of(i)), D, own"),
     ("decoder.cpp", "if (starts) starts += first;", ""),
-    ("decoder.cpp", "if (drawings) drawings += first, uniforms += first * steps;", "if (drawings) drawings += first;"),
+    ("decoder.cpp", "samplings += first, uniforms += first * steps;", "samplings += first;"),
     ("decoder.cpp", "if (present) present[token] = 1;", ""),
     ("sampling.h", "room-- <= 0", "room-- < 0"),
     ("sampling.h", "(!place || before < p - ROUNDING)", "before < p - ROUNDING"),
-    ("sampling.h", "lost = std::log(how.penalty)", "lost = how.penalty"),
+    ("sampling.h", "logits[v] / penalty : logits[v] * penalty", "logits[v] / penalty : logits[v]"),
     ("sampling.h", "std::log(how.min_p) - ROUNDING", "std::log(how.min_p) / 2"),
     ("sampling.h", "number(reached) > uniform", "number(reached) >= 1 - uniform"),
     ("sampling.h", "if (place == kept && kept < V) continue;", ""),
@@ -60,8 +60,8 @@ FAULTS = [
     ("sampling.h", "logits[v] /= number(how.temperature)", "logits[v] *= number(how.temperature)"),
 ]  # fmt: skip
 IN_A_SEARCH = [
-    ("attention.h", "scores[t] = seen.mask[t] ? scores[t] : NONE", "scores[t] = seen.mask[t] ? scores[t] : -3"),
-    ("stack.h", "at.text * call.mask_row + at.column * T", "at.text * call.mask_row"),
+    ("attention.h", "scores[t] = range.mask[t] ? scores[t] : NONE", "scores[t] = range.mask[t] ? scores[t] : -3"),
+    ("stack.h", "at.text * call.mask_stride + at.column * T", "at.text * call.mask_stride"),
     ("stack.h", "if (stack.post) normalize(layer.cross_norm, x, x, rows, D);", ""),
     ("stack.h", "if (!stack.post) normalize(layer.cross_norm, x, normed, rows, D);", ""),
     ("stack.h", "if (layer.cross_query_norm.weight) normalize_one(layer.cross_query_norm, query, query, K);", ""),
@@ -79,7 +79,12 @@ IN_A_SEARCH = [
     ("continuations.h", "exponential(read(logits + v) - most)", "exponential(read(logits + v))"),
     ("continuations.h", "- all + before > scores[n - 1]", "- all > scores[n - 1]"),
     ("continuations.h", "score = logits[v] - all + before", "score = logits[v] - all"),
-    ("continuations.h", "places[place] = places[place - 1];", ""),
+    ("continuations.h", "tokens[place] = tokens[place - 1];", ""),
+    ("continuations.h", "parents[place] = parents[place - 1];", ""),
+    ("continuations.h", "is_finite &= std::isfinite(all);", ""),
+    ("stack.h", "call.both_ways ? T : ", ""),
+    ("stack.h", "(row / T * H_kv + head) * T + row % T", "(row / T * H_kv + head) * T"),
+    ("stack.h", "if (layer.cross_key_norm.weight) normalize_one(layer.cross_key_norm, key, key, K);", ""),
     ("continuations.h", "std::max<int64_t>(call.padding, 0)", "1"),
 ]  # fmt: skip
 
@@ -113,6 +118,7 @@ def found_in_a_search() -> bool:
     what_follows = searches.test_what_follows_each_hypothesis_is_what_the_model_says
     return (
         any(failing(what_follows, choice) for choice in PAIR_CHOICES)
+        or any(failing(searches.test_the_memory_is_the_models, choice, "right") for choice in PAIR_CHOICES)
         or any(failing(searches.test_the_likeliest_continuations_are_those_of_all, *of) for of in searches.VOCABULARIES)
         or any(failing(searches.test_logits_that_are_not_finite_are_refused, *bad) for bad in searches.BAD)
     )

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead.config import TranslationConfig
-from clearhead.inference.beam_backend import BeamBackend, Continuations, EagerBeamBackend
+from clearhead.inference.beam_backend import BeamBackend, EagerBeamBackend
 from clearhead.inference.ids import known_ids
 from clearhead.models import EncoderDecoder
 from clearhead.models.eval_mode import evaluating
@@ -59,9 +61,9 @@ def beam_search(
     with evaluating(model):
         search = _Search(model, sources, config, end, backend or EagerBeamBackend(model))
         while search.sentences.is_open.any():
-            continuations = search.expand()
-            search.finish(continuations)
-            search.advance(continuations)
+            ranking = search.expand()
+            search.finish(ranking)
+            search.advance(ranking)
     return search.results()
 
 
@@ -90,22 +92,30 @@ def max_length(model: EncoderDecoder, config: TranslationConfig, source_length: 
     return min(limit, model.config.block_size) if model.positions.bounded else limit
 
 
+class _Ranking(NamedTuple):
+    """The likeliest continuations of each sentence, (S, n) each, as in `Continuations`."""
+
+    scores: NDArray[np.floating]
+    parents: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+
+
 @dataclass
 class _Sentences:
     """The state of the S sentences in the batch and of the b hypotheses of each, the best first."""
 
-    source_indices: Tensor  # (S,) indices of the sources
-    max_lengths: Tensor  # (S,) the greatest length of each
-    penalties: Tensor  # (S,) at the greatest lengths
-    worst_finished: Tensor  # (S,) the score of the last of n_best finished ones
-    is_open: Tensor  # (S,) whether it is not done
-    scores: Tensor  # (S, b) log-probabilities
-    written: Tensor  # (S, b, T)
-    ancestry: Tensor  # (S, b, columns) each hypothesis's ancestry: its columns of the cache
+    source_indices: NDArray[np.int64]  # (S,) indices of the sources
+    max_lengths: NDArray[np.int64]  # (S,) the greatest length of each
+    penalties: NDArray[np.float64]  # (S,) at the greatest lengths
+    worst_finished: NDArray[np.float64]  # (S,) the score of the last of n_best finished ones
+    is_open: NDArray[np.bool_]  # (S,) whether it is not done
+    scores: NDArray[np.floating]  # (S, b) log-probabilities
+    written: NDArray[np.int64]  # (S, b, T)
+    ancestry: NDArray[np.bool_]  # (S, b, columns) each hypothesis's ancestry: its columns of the cache
 
-    def select(self, rows: Tensor) -> Self:
+    def select(self, rows: NDArray[np.int64]) -> Self:
         """These sentences, in this order."""
-        return type(self)(*(getattr(self, field.name).index_select(0, rows) for field in fields(self)))
+        return type(self)(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 class _Search:
@@ -113,7 +123,7 @@ class _Search:
 
     A sentence is one row of the cache, which holds the tokens of all its hypotheses, dead ones included; `ancestry`
     says which of them are a hypothesis's own. So no step reorders the cache, and the source's keys and values are
-    stored once.
+    stored once. The state is NumPy's: it is small, and an operation of torch on a few numbers takes five times as long.
     """
 
     def __init__(
@@ -128,68 +138,62 @@ class _Search:
         self.finished, self.cut_off = ([list[Hypothesis]() for _ in sources] for _ in range(2))
         lengths = [len(source) for source in sources]
         max_lengths = [max_length(model, config, length) for length in lengths]
-        device, width, fill = model.device, max(lengths), model.config.pad_id or 0
-        ids = torch.tensor([[*source, *[fill] * (width - len(source))] for source in sources], device=device)
-        ragged = min(lengths) < width
-        self.memory = model.encode(  # read once
-            ids,
-            positions=positions_from_lengths(torch.tensor(lengths, device=device), width) if ragged else range(width),
-        )
-        self.cache = model.new_cache(len(sources), ROOM)
-        penalties_at_max = [length_penalty(limit, config.length_penalty) for limit in max_lengths]
-        penalties = torch.tensor(penalties_at_max, dtype=torch.float64, device=device)  # (S,)
-        start = model.config.first_token(end)
+        self.device, width, fill = model.device, max(lengths), model.config.pad_id or 0
+        ids = torch.tensor([[*source, *[fill] * (width - len(source))] for source in sources], device=self.device)
+        positions = positions_from_lengths(torch.tensor(lengths, device=self.device), width)
+        self.memory, self.cache = backend.begin(ids, positions if min(lengths) < width else range(width), ROOM)
+        S, start = len(sources), model.config.first_token(end)
         self.sentences = _Sentences(
-            source_indices=torch.arange(len(sources), device=device),
-            max_lengths=torch.tensor(max_lengths, device=device),
-            penalties=penalties,
-            worst_finished=torch.full_like(penalties, -torch.inf),
-            is_open=torch.ones_like(penalties, dtype=torch.bool),
-            scores=torch.zeros(len(sources), 1, device=device),
-            written=torch.full((len(sources), 1, 1), start, device=device),
-            ancestry=torch.ones(len(sources), 1, 0, dtype=torch.bool, device=device),
+            source_indices=np.arange(S),
+            max_lengths=np.array(max_lengths),
+            penalties=np.array([length_penalty(limit, config.length_penalty) for limit in max_lengths]),
+            worst_finished=np.full(S, -np.inf),
+            is_open=np.ones(S, bool),
+            scores=np.zeros((S, 1), np.float32),
+            written=np.full((S, 1, 1), start),
+            ancestry=np.ones((S, 1, 0), bool),
         )
 
-    def expand(self) -> Continuations:
+    def expand(self) -> _Ranking:
         """The 2k likeliest continuations of each sentence."""
         now, columns = self.sentences, self.cache.length
         S, b, length = now.written.shape
-        itself = torch.eye(b, dtype=torch.bool, device=now.ancestry.device).expand(S, -1, -1)
-        now.ancestry = torch.cat((now.ancestry, itself), dim=2)
+        now.ancestry = np.concatenate((now.ancestry, np.eye(b, dtype=bool)[None].repeat(S, axis=0)), axis=2)
         if columns + b > self.cache.capacity:
             self.cache.resize(2 * (columns + b))
-        logits = self.backend.forward(
-            now.written[:, :, -1], length - 1, self.memory, self.cache, now.ancestry
-        )  # (S, b, V)
-        return self.backend.top_continuations(logits, now.scores, min(2 * self.config.beam_size, logits[0].numel()))
+        tokens, scores, ancestry = map(self._tensor, (now.written[:, :, -1], now.scores, now.ancestry))
+        logits = self.backend.forward(tokens, length - 1, self.memory, self.cache, ancestry)  # (S, b, V)
+        n = min(2 * self.config.beam_size, logits[0].numel())
+        return _Ranking(*(part.numpy(force=True) for part in self.backend.top_continuations(logits, scores, n)))
 
-    def finish(self, continuations: Continuations) -> None:
+    def _tensor(self, array: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+    def finish(self, ranking: _Ranking) -> None:
         """Move hypotheses that end within the top k to `finished`."""
         now = self.sentences
-        scores, parents, tokens = (part[:, : self.config.beam_size] for part in continuations)
-        ends = (tokens == self.end) & scores.isfinite() & now.is_open[:, None]
+        scores, parents, tokens = (part[:, : self.config.beam_size] for part in ranking)
+        ends = (tokens == self.end) & np.isfinite(scores) & now.is_open[:, None]
         penalty = length_penalty(now.written.shape[2], self.config.length_penalty)
-        for row, column in ends.nonzero().tolist():
+        for row, column in zip(*ends.nonzero(), strict=True):
             finished = self.finished[now.source_indices[row]]
             if len(finished) < self.config.beam_size:
                 ids = now.written[row, parents[row, column], 1:].tolist()
-                finished.append(Hypothesis(ids, scores[row, column].item() / penalty))
+                finished.append(Hypothesis(ids, float(scores[row, column]) / penalty))
             now.is_open[row] = len(finished) < self.config.beam_size
             if len(finished) >= self.config.n_best:
                 now.worst_finished[row] = sorted(hypothesis.score for hypothesis in finished)[-self.config.n_best]
 
-    def advance(self, continuations: Continuations) -> None:
+    def advance(self, ranking: _Ranking) -> None:
         """Continue with the first k hypotheses that do not end."""
         now = self.sentences
-        _, b, length = now.written.shape
-        ended = continuations.tokens == self.end  # (S, n), at most one for each of the b hypotheses
+        S, b, length = now.written.shape
+        ended = ranking.tokens == self.end  # (S, n), at most one for each of the b hypotheses
         width = min(self.config.beam_size, ended.shape[1] - b)
-        living = ended.byte().argsort(dim=1, stable=True)[:, :width]  # the others come first, in their order
-        now.scores, parents, tokens = (part.gather(1, living) for part in continuations)  # (S, width) each
-        before, now.ancestry = (  # (S, width, T), (S, width, columns)
-            held.gather(1, parents[:, :, None].expand(-1, -1, held.shape[2])) for held in (now.written, now.ancestry)
-        )
-        now.written = torch.cat((before, tokens[:, :, None]), dim=2)
+        rows, living = np.arange(S)[:, None], ended.argsort(axis=1, kind="stable")[:, :width]  # others come first
+        now.scores, parents, tokens = (part[rows, living] for part in ranking)  # (S, width) each
+        now.written = np.concatenate((now.written[rows, parents], tokens[:, :, None]), axis=2)  # (S, width, T + 1)
+        now.ancestry = now.ancestry[rows, parents]  # (S, width, columns)
         self._close(length)
         self._drop_finished()
 
@@ -200,7 +204,7 @@ class _Search:
         best open score tells whether one could still be among the n best.
         """
         now, penalty = self.sentences, length_penalty(length, self.config.length_penalty)
-        for row in (now.is_open & (now.max_lengths == length)).nonzero().flatten().tolist():
+        for row in (now.is_open & (now.max_lengths == length)).nonzero()[0]:
             living = zip(now.written[row, :, 1:].tolist(), now.scores[row].tolist(), strict=True)
             self.cut_off[now.source_indices[row]] = [
                 Hypothesis(ids, score / penalty) for ids, score in living if score > -math.inf
@@ -209,12 +213,13 @@ class _Search:
 
     def _drop_finished(self) -> None:
         """Drop finished sentences once an eighth are done; dropping copies the cache."""
-        rows = self.sentences.is_open.nonzero().flatten()
+        rows = self.sentences.is_open.nonzero()[0]
         if not 0 < len(rows) <= MAX_LIVE_SHARE * len(self.sentences.is_open):
             return
-        self.cache.reorder(rows)
-        self.memory = self.memory.select(rows)
         self.sentences = self.sentences.select(rows)
+        kept = self._tensor(rows)
+        self.cache.reorder(kept)
+        self.memory = self.memory.select(kept)
 
     def results(self) -> list[list[Hypothesis]]:
         """The best of each sentence, cut-off ones last."""

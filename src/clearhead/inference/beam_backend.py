@@ -1,6 +1,5 @@
 """The backends of beam search, eager and native: logits after each hypothesis, and its likeliest continuations."""
 
-import ctypes
 import math
 from typing import NamedTuple, Protocol
 
@@ -15,6 +14,7 @@ from clearhead.models.eval_mode import OnNotice, evaluating, refuse_not_finite
 from clearhead.native import NativeTranslator, UnknownPartError
 from clearhead.native.facade import CALL_SECONDS, library_for, refuse_difference
 from clearhead.parts import DecoderCache
+from clearhead.parts.masks import Positions
 
 CHUNK = 32  # numbers per chunk
 STEPS = 20  # per batch, at least
@@ -31,13 +31,19 @@ class Continuations(NamedTuple):
 class BeamBackend(Protocol):
     """A backend for S sentences with b hypotheses each, which share a row of the cache."""
 
+    def begin(self, source: Tensor, positions: Positions, capacity: int) -> tuple[Memory, DecoderCache]:
+        """Read the sources (S, T_src): their memory, and an empty cache for it with this many columns.
+
+        Args:
+            positions: of the source's tokens, -1 for padding.
+        """
+
     def forward(self, tokens: Tensor, position: int, memory: Memory, cache: DecoderCache, tree_mask: Tensor) -> Tensor:
         """The logits (S, b, V) after one more token (S, b) of each hypothesis.
 
         Args:
-            position: where the tokens stand.
-            memory: of the same sentences.
-            cache: from `new_cache`, with room for b columns.
+            position: where the tokens stand, behind those of earlier calls.
+            memory, cache: from `begin`, of the same sentences; the cache has room for b columns.
             tree_mask: (S, b, columns + b) the ancestry of each hypothesis: its columns, the newest included.
         """
 
@@ -54,6 +60,9 @@ class EagerBeamBackend:
 
     def __init__(self, model: EncoderDecoder) -> None:
         self.model = model
+
+    def begin(self, source: Tensor, positions: Positions, capacity: int) -> tuple[Memory, DecoderCache]:
+        return self.model.encode(source, positions=positions), self.model.new_cache(len(source), capacity)
 
     def forward(self, tokens: Tensor, position: int, memory: Memory, cache: DecoderCache, tree_mask: Tensor) -> Tensor:
         if tokens.shape[1] == 1:  # at the first step, or with a beam of 1: all columns are its own
@@ -72,23 +81,11 @@ class EagerBeamBackend:
         return Continuations(scores, indices // V, indices % V)
 
 
-class NativeBeamBackend:
-    """The native backend. The first step is eager: it projects the memory's keys and values."""
-
-    def __init__(self, model: EncoderDecoder, library: ctypes.CDLL) -> None:
-        """
-        Raises:
-            UnknownPartError: native code does not implement a part of the model.
-        """
-        self.model = model
-        self._native, self._eager = NativeTranslator(model, library), EagerBeamBackend(model)
-
-    def forward(self, tokens: Tensor, position: int, memory: Memory, cache: DecoderCache, tree_mask: Tensor) -> Tensor:
-        backend = self._eager if cache.length == 0 else self._native
-        return backend.forward(tokens, position, memory, cache, tree_mask)
+class NativeBeamBackend(NativeTranslator):
+    """The native backend."""
 
     def top_continuations(self, logits: Tensor, before: Tensor, n: int) -> Continuations:
-        return Continuations(*self._native.top_continuations(logits, before, n))
+        return Continuations(*super().top_continuations(logits, before, n))
 
 
 def chunked_topk(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -164,9 +161,9 @@ def _verify_native(model: EncoderDecoder, native: BeamBackend) -> None:
     tree_mask = torch.tensor([[True, True, False], [True, False, True]], device=device).expand(2, -1, -1)
     read = list[tuple[Tensor, Tensor]]()
     with evaluating(model):
-        memory = model.encode(source, positions=range(2))
         for backend in (EagerBeamBackend(model), native):
-            cache, before = model.new_cache(2, 3), torch.zeros(2, 2, device=device)
+            memory, cache = backend.begin(source, range(2), 3)
+            before = torch.zeros(2, 2, device=device)
             backend.forward(tokens[:, :1], 0, memory, cache, tree_mask[:, :1, :1])
             logits = backend.forward(tokens[:, 1:], 1, memory, cache, tree_mask)
             read.append((logits, backend.top_continuations(logits, before, 2).scores))

@@ -153,7 +153,8 @@ def _failure(building: Building) -> str | None:
 def _load(folder: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(folder / FILE))
     refuse_other_structures(library)
-    library.clearhead_write.restype = library.clearhead_continue.restype = ctypes.c_int64
+    for function in (library.clearhead_write, library.clearhead_encode, library.clearhead_continue):
+        function.restype = ctypes.c_int64
     return library
 
 

@@ -33,7 +33,7 @@ def set_positions(
     rotary, bias = kind.rotate(query, CPU), kind.bias(query, key, CPU)
     held = [kind.add(nothing, query)]  # (1 or B, P, D)
     if held[0] is not nothing:
-        call.added, call.added_stride = held[0].data_ptr(), _row(held[0])
+        call.added, call.added_stride, call.added_column = held[0].data_ptr(), _row(held[0]), nothing.shape[2]
     if isinstance(key, Tensor) and mask is None:
         held.append(key.contiguous())  # (B, T)
         call.positions = held[-1].data_ptr()

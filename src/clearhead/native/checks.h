@@ -6,7 +6,7 @@
 
 #include "attention.h"
 
-enum Refusal : int64_t { FINE, SHAPE, TOKEN, POSITION };  // as in boundary.py
+enum Refusal : int64_t { FINE, SHAPE, TOKEN, POSITION, NOT_FINITE };  // as in boundary.py
 
 constexpr int64_t MOST_THREADS = 4096;
 
@@ -53,9 +53,17 @@ static bool known(const Decoder& decoder, const Call& call) {
     return true;
 }
 
-// What is wrong with a call; its `starts` are found on the way.
-static int64_t checked(const Decoder& decoder, Call& call, std::vector<int64_t>& starts) {
+// What is wrong with a call; its `starts` are found on the way, and its `tokens`, where it has none.
+static int64_t checked(const Decoder& decoder, Call& call, std::vector<int64_t>& starts, std::vector<int64_t>& tokens) {
+    if (!call.tokens) call.token_stride = call.n_tokens + 1;
     if (!fits(decoder, call)) return SHAPE;
+    if (!call.tokens) {
+        if (call.history || call.samplings) return SHAPE;
+        tokens.resize(call.texts * call.token_stride);
+        for (int64_t i = 0; i < call.texts * call.n_tokens; i++)
+            tokens[i / call.n_tokens * call.token_stride + i % call.n_tokens] = int64_t(uint64_t(call.ids[i]) + 1);
+        call.tokens = tokens.data();
+    }
     for (int64_t text = 0; call.samplings && text < call.texts; text++)
         if (call.samplings[text].top_k < 1 || call.samplings[text].top_k > decoder.head.outputs) return SHAPE;
     call.starts = nullptr;

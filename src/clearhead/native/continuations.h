@@ -41,17 +41,20 @@ static number log_total(const number* logits, int64_t V, number* tops) {
     return most + std::log(total(sums)) + total(broken);
 }
 
-// One sentence at a time. Chunks whose maximum cannot reach the n best are skipped.
-static void continue_one(const BeamCall& call, int64_t sentence, std::vector<number>& tops) {
+// One sentence at a time; whether its logits are finite. Chunks whose maximum cannot reach the n best are skipped.
+static bool continue_one(const BeamCall& call, int64_t sentence, std::vector<number>& tops) {
     const int64_t V = call.vocab_size, n = call.n_best;
     number* scores = call.scores + sentence * n;
-    int64_t* places = call.places + sentence * n;
+    int64_t *parents = call.parents + sentence * n, *tokens = call.tokens + sentence * n;
     std::fill(scores, scores + n, NONE);
-    std::fill(places, places + n, std::max<int64_t>(call.padding, 0));
+    std::fill(parents, parents + n, 0);
+    std::fill(tokens, tokens + n, std::max<int64_t>(call.padding, 0));
+    bool is_finite = true;
     for (int64_t hypothesis = 0; hypothesis < call.hypotheses; hypothesis++) {
         const int64_t row = sentence * call.hypotheses + hypothesis;
         const number *logits = call.logits + row * V;
-        const number before = call.before[row], all = call.totals[row] = log_total(logits, V, tops.data());
+        const number before = call.before[row], all = log_total(logits, V, tops.data());
+        is_finite &= std::isfinite(all);
         for (int64_t start = 0; start < V; start += CHUNK) {
             if (!(tops[start / CHUNK] - all + before > scores[n - 1])) continue;
             for (int64_t v = start; v < std::min(start + CHUNK, V); v++) {
@@ -60,23 +63,27 @@ static void continue_one(const BeamCall& call, int64_t sentence, std::vector<num
                 int64_t place = n - 1;
                 for (; place > 0 && scores[place - 1] < score; place--) {
                     scores[place] = scores[place - 1];
-                    places[place] = places[place - 1];
+                    parents[place] = parents[place - 1];
+                    tokens[place] = tokens[place - 1];
                 }
                 scores[place] = score;
-                places[place] = hypothesis * V + v;
+                parents[place] = hypothesis;
+                tokens[place] = v;
             }
         }
     }
+    return is_finite;
 }
 
 extern "C" int64_t clearhead_continue(const BeamCall* call) {
     if (call->sentences < 0 || call->hypotheses < 1 || call->vocab_size < 1 || call->n_best < 1) return SHAPE;
     if (call->threads < 1 || call->threads > MOST_THREADS) return SHAPE;
-#pragma omp parallel num_threads(call->threads)
+    bool is_finite = true;
+#pragma omp parallel num_threads(call->threads) reduction(&& : is_finite)
     {
         std::vector<number> tops((call->vocab_size + CHUNK - 1) / CHUNK);
 #pragma omp for schedule(static)
-        for (int64_t sentence = 0; sentence < call->sentences; sentence++) continue_one(*call, sentence, tops);
+        for (int64_t sentence = 0; sentence < call->sentences; sentence++) is_finite &= continue_one(*call, sentence, tops);
     }
-    return FINE;
+    return is_finite ? FINE : NOT_FINITE;
 }

@@ -34,7 +34,7 @@ static void embed(const Decoder& decoder, const Call& call, const Step& step, nu
         for (int64_t i = 0; i < D; i++) own[i] = embedding[i] * number(decoder.embedding_scale);
         add_ngrams(decoder.embedding_ngrams, token, D, own);
         if (call.added) {
-            const number* added = call.added + at.text * call.added_stride + at.column * D;
+            const number* added = call.added + at.text * call.added_stride + at.column * call.added_column;
             for (int64_t i = 0; i < D; i++) own[i] += added[i];
         }
         if (decoder.embedding_norm.weight) normalize_one(decoder.embedding_norm, own, own, D);
@@ -113,8 +113,8 @@ struct Part : Call {
 // FINE, or what is wrong with the call; then nothing has been read of it or written.
 extern "C" int64_t clearhead_write(const Decoder* decoder, const Call* input) {
     Call call = *input;
-    std::vector<int64_t> starts;
-    if (const int64_t refusal = checked(*decoder, call, starts)) return refusal;
+    std::vector<int64_t> starts, tokens;
+    if (const int64_t refusal = checked(*decoder, call, starts, tokens)) return refusal;
     if (!call.apart) {
         Room room(decoder->stack, call.texts * call.n_tokens);
 #pragma omp parallel num_threads(call.threads)
@@ -129,6 +129,29 @@ extern "C" int64_t clearhead_write(const Decoder* decoder, const Call* input) {
 #pragma omp parallel num_threads(1)  // a team of one, so the loops inside run serially
         write_texts(*decoder, part, room);
     }
+    return FINE;
+}
+
+// Sources go through the encoder; their states (B, T_src, D), and keys and values for each layer of the decoder, are
+// written. FINE, or what is wrong with the call, as above.
+extern "C" int64_t clearhead_encode(const Decoder* encoder, const Decoder* decoder, const Call* input, number* states) {
+    Call call = *input;
+    std::vector<int64_t> starts, tokens;
+    if (!call.both_ways || !call.memories) return SHAPE;
+    if (const int64_t refusal = checked(*encoder, call, starts, tokens)) return refusal;
+    const StackWeights &from = encoder->stack, &to = decoder->stack;
+    Room room(from, call.texts * call.n_tokens);
+    std::vector<number> projected(call.texts * call.n_tokens * 2 * to.n_kv_heads * to.head_dim);
+#pragma omp parallel num_threads(call.threads)
+    {
+        std::vector<number> scores(call.n_tokens + LANES);
+        const Step step(call, 0);
+        embed(*encoder, call, step, room.x.data());
+        run_stack(from, call, step, room, scores.data());
+        for (int64_t l = 0; l < to.n_layers; l++)
+            project_memory(to, to.layers[l], call, room, projected.data(), call.memories + 2 * l);
+    }
+    std::copy(room.x.begin(), room.x.end(), states);
     return FINE;
 }
 

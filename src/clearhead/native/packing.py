@@ -46,6 +46,22 @@ def pack_decoder(model: DecoderLM | EncoderDecoder, packer: Packer) -> Decoder:
     return decoder
 
 
+def pack_encoder(model: EncoderDecoder, packer: Packer) -> Decoder:
+    """The structure of an encoder: that of a decoder without a head, whose matrix has outputs and no weights.
+
+    Raises:
+        UnknownPartError: native code does not implement a part of the model.
+    """
+    embedding = model.source_embedding or model.embedding
+    return Decoder(
+        embedding=packer.pointer(embedding.weight.detach()),
+        embedding_scale=embedding.scale,
+        embedding_norm=packer.norm(model.source_embedding_norm),
+        stack=_stack(model.encoder, packer),
+        head=Matrix(outputs=embedding.num_embeddings),
+    )
+
+
 def _stack_of(model: DecoderLM | EncoderDecoder) -> Stack:
     """The stack with the causal mask."""
     return model.stack if isinstance(model, DecoderLM) else model.decoder
@@ -105,8 +121,10 @@ def _cross_attention(sublayer: Sublayer | None, own: Attention, packer: Packer) 
     return {
         "cross_query": packer.linear(part.query),
         "cross_output": packer.linear(part.output),
+        "cross_memory": packer.linear(part.key, part.value),
         "cross_norm": packer.norm(sublayer.norm),
         "cross_query_norm": packer.norm(part.query_norm),
+        "cross_key_norm": packer.norm(part.key_norm),
     }
 
 

@@ -88,7 +88,7 @@ static void attention(const StackWeights& stack, const Layer& layer, const Call&
     each_head(stack, step, [&](int64_t row, int64_t head, int64_t kv_head) {
         const Place at = step.of(row);
         const int64_t P = call.places(), T = call.length + P, first = (at.text * H_kv + kv_head) * call.capacity * K;
-        const int64_t end = call.length + at.column + 1, start = first_column(call, at.text, end);
+        const int64_t end = call.both_ways ? T : call.length + at.column + 1, start = first_column(call, at.text, end);
         KeyRange range{cache[0] + first + start * K, cache[1] + first + start * K, end - start, call.capacity};
         if (call.bias) range.bias = call.bias + at.text * call.bias_stride + (head * P + at.column) * T + start;
         if (call.mask) range.mask = call.mask + at.text * call.mask_stride + at.column * T + start;
@@ -97,6 +97,21 @@ static void attention(const StackWeights& stack, const Layer& layer, const Call&
         attend(range, query, K, number(stack.scale), scores, &room.mixed[(row * H + head) * K]);
     });
     linear(layer.output, room.mixed.data(), rows, room.x.data(), room.digits, ADD);
+}
+
+// The memory's keys and values, (B, H_kv, T_src, K) each, of the encoder's states (B, T_src, D).
+static void project_memory(const StackWeights& stack, const Layer& layer, const Call& call, Room& room, number* projected,
+                           number* const* memory) {
+    const int64_t K = stack.head_dim, H_kv = stack.n_kv_heads, T = call.n_tokens, rows = call.texts * T;
+    linear(layer.cross_memory, room.x.data(), rows, projected, room.digits, STORE);
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < rows * H_kv; i++) {
+        const int64_t row = i / H_kv, head = i % H_kv, to = ((row / T * H_kv + head) * T + row % T) * K;
+        number *key = projected + (row * 2 * H_kv + head) * K, *value = key + H_kv * K;
+        if (layer.cross_key_norm.weight) normalize_one(layer.cross_key_norm, key, key, K);
+        std::memcpy(memory[0] + to, key, K * sizeof(number));
+        std::memcpy(memory[1] + to, value, K * sizeof(number));
+    }
 }
 
 // x += attention(in, memory)

@@ -24,8 +24,9 @@ struct Layer {
     Matrix heads;                   // to the queries, keys and values of all heads
     Matrix output, up, gate, down;  // no gate where it has no blocks
     Norm attention_norm, query_norm, key_norm, feedforward_norm;
-    Matrix cross_query, cross_output;  // of cross-attention, if there is any; keys and values are projected already
-    Norm cross_norm, cross_query_norm;
+    Matrix cross_query, cross_output;  // of cross-attention, if there is any
+    Matrix cross_memory;               // from the memory to the keys and values of all heads
+    Norm cross_norm, cross_query_norm, cross_key_norm;
 };
 struct StackWeights {
     const Layer* layers;
@@ -60,7 +61,8 @@ struct Call {
     int64_t texts, n_tokens, steps;  // a step reads so many tokens of each text: one, where there are several steps
     int64_t logits_to_keep;          // after the last tokens that were read
     int64_t threads, apart;          // apart: each thread computes texts of its own
-    int64_t* tokens;                      // (B, P + 1), ids + 1: those read, then those sampled; n-gram history is before
+    int64_t* tokens;                      // (B, P + 1), ids + 1: those read, then those sampled; n-gram history is before;
+                                          // or none, where there is neither history nor sampling
     int64_t token_stride, history;        // from one text to the next; how many tokens of history there are
     const int64_t* ids;                   // (B, n_tokens), what is read, as the caller has it
     number* logits;                       // (B, logits_to_keep, V)
@@ -69,11 +71,12 @@ struct Call {
     uint8_t* present;                     // (B, V), or none: whether a token is in the text
     number* const* caches;                // keys and values of each layer in turn: (B, H_kv, capacity, K)
     int64_t length, capacity;             // columns in use before the first place, and all
+    int64_t both_ways;                    // whether tokens see those after them: an encoder's do
     number* const* memories;              // the memory's keys and values of each layer in turn: (B, H_kv, T_src, K)
     int64_t memory_length;                // T_src
     const uint8_t* memory_mask;           // (B, T_src), or none
     const number* added;                  // (B or 1, P, D), or none: what is added to embeddings
-    int64_t added_stride;                  // from one text to the next
+    int64_t added_stride, added_column;    // from one text to the next, and from one place
     const int64_t* positions;  // (B, length + P), or none: where columns stand, -1 for padding on either side
     const int64_t* starts;     // (B,), or none: the column where each text begins; of the positions, see checks.h
     int64_t window;            // columns that a token sees, the last one its own; 0: all
@@ -92,7 +95,7 @@ struct BeamCall {  // of the sentences of a beam search, see continuations.h
     int64_t padding;                                             // a token that is no word, or -1
     const number* logits;                                        // (S, b, V)
     const number* before;                                        // (S, b), log-probabilities
-    number* totals;                                              // (S, b), of each hypothesis: see log_total
     number* scores;                                              // (S, n), the greatest first
-    int64_t* places;                                             // (S, n), hypothesis * V + token
+    int64_t* parents;                                            // (S, n), hypotheses
+    int64_t* tokens;                                             // (S, n), what follows them
 };
