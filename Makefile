@@ -69,6 +69,7 @@ experiments: setup     ## hours: what cross-attention, the norm's place, label s
 	$(BIN)/python benchmarks/experiments/norm_position.py --keep
 	$(BIN)/python benchmarks/experiments/label_smoothing.py --keep
 	$(BIN)/python benchmarks/experiments/ngram_tables.py --keep
+	$(BIN)/python benchmarks/experiments/induction.py --keep
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
