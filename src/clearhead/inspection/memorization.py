@@ -193,10 +193,10 @@ def longest_match(written: Hashed, part: Hashed, longest: int) -> tuple[int, int
                 return None
             high = length
         else:
-            start, place = match
-            room = min(len(written.ids) - start, len(part.ids) - place)
-            differ = np.flatnonzero(written.ids[start : start + room] != part.ids[place : place + room])
+            start, other = match
+            room = min(len(written.ids) - start, len(part.ids) - other)
+            differ = np.flatnonzero(written.ids[start : start + room] != part.ids[other : other + room])
             low = int(differ[0]) if len(differ) else room
-            best = (low, start, place)
+            best = (low, start, other)
         length = max(low + 1, (low + high) // 2)
     return best
