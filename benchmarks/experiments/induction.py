@@ -27,7 +27,7 @@ from clearhead.cli.environment import prepare_process
 from clearhead.config import ModelConfig, TrainConfig
 from clearhead.inference import evaluate
 from clearhead.inspection import at_heads, attention_sites, intervene, mean_activations, measure_heads
-from clearhead.inspection.intervention import Edit
+from clearhead.inspection.capture.intervention import Edit
 from clearhead.models import DecoderLM
 from clearhead.training import fit
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from html import escape
 
 from clearhead.inspection import Curve
-from clearhead.inspection.curve import LossAxis, Point, smooth, thin, ticks
-from clearhead.inspection.svg import BOTTOM, HEIGHT, LEFT, MAX_POINTS, RIGHT, STYLE, WIDTH, Frame
+from clearhead.inspection.curves.curve import LossAxis, Point, smooth, thin, ticks
+from clearhead.inspection.curves.svg import BOTTOM, HEIGHT, LEFT, MAX_POINTS, RIGHT, STYLE, WIDTH, Frame
 
 # Okabe and Ito's colors, told apart by everyone and dark enough for white, bright enough for black paper.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")

@@ -12,7 +12,7 @@ from real_browser import Opened, opened
 from clearhead.config import ModelConfig
 from clearhead.inspection import View
 from clearhead.inspection.architecture import ArchitectureReport
-from clearhead.inspection.attention_view import AttentionView
+from clearhead.inspection.attention.view import AttentionView
 from clearhead.inspection.labels import visible
 from clearhead.inspection.steps.table import TraceStep, TraceTable
 from clearhead.pages import document, printable

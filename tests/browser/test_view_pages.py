@@ -9,9 +9,9 @@ from playwright.sync_api import Browser
 from real_browser import Opened, Scheme, opened
 
 from clearhead.inspection import AttentionView, Prediction
-from clearhead.inspection.attention_page import TOP
+from clearhead.inspection.attention.page import TOP
 from clearhead.inspection.labels import visible
-from clearhead.inspection.prediction import Lens, LensCell, PositionOdds, TokenOdds
+from clearhead.inspection.prediction.odds import Lens, LensCell, PositionOdds, TokenOdds
 
 pytestmark = pytest.mark.browser
 

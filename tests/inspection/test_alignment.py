@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from clearhead.config import ModelConfig
 from clearhead.data import Tokenizer
 from clearhead.inspection import attention_sites, record
-from clearhead.inspection.alignment import (
+from clearhead.inspection.attention.alignment import (
     alignment,
     token_texts,
     word_alignment,

@@ -13,8 +13,8 @@ from hostile_texts import hostile_texts
 from page_reader import Page
 
 from clearhead.inspection import AttentionView
-from clearhead.inspection.attention_svg import pictured
-from clearhead.inspection.attention_terminal import WIDTHS, head_table, heat_map
+from clearhead.inspection.attention.svg import pictured
+from clearhead.inspection.attention.terminal import WIDTHS, head_table, heat_map
 from clearhead.inspection.heat import LEVELS, levels_of, paths
 from clearhead.inspection.labels import columns, in_columns, visible
 from clearhead.pages import CONTROLS

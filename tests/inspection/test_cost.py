@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from clearhead.config import ModelConfig, TrainConfig
 from clearhead.inspection import estimate_cost, flops_per_token, parameters
-from clearhead.inspection.cost import COSTS
+from clearhead.inspection.cost.estimate import COSTS
 from clearhead.models import MODELS, CausalLM, EncoderDecoder, LanguageModel, build_model
 from clearhead.training.optimizers import OPTIMIZERS, build_optimizer
 from clearhead.training.torch_optimizer import torch_classes

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from clearhead.inspection import Curve, draw, picture, verdict
-from clearhead.inspection.curve import LossAxis, smooth, thin, ticks
+from clearhead.inspection.curves.curve import LossAxis, smooth, thin, ticks
 
 
 def a_run(n: int, seed: int = 0, floor: float | None = 0.653) -> Curve:

@@ -12,7 +12,7 @@ from torch import nn
 from clearhead.config import ModelConfig
 from clearhead.config.presets import preset
 from clearhead.inspection import ComparedRun, ComparisonReport, Curve, TrainingReport, estimate_cost, record
-from clearhead.inspection.cost import CostEstimate
+from clearhead.inspection.cost.estimate import CostEstimate
 from clearhead.inspection.notebook import show_comparison, show_training
 from clearhead.models import DecoderLM, EncoderDecoder
 

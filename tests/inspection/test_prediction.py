@@ -17,7 +17,7 @@ from clearhead.config import ModelConfig
 from clearhead.errors import UsageError
 from clearhead.inspection import Prediction, predict
 from clearhead.inspection.labels import columns
-from clearhead.inspection.prediction_terminal import lines_of
+from clearhead.inspection.prediction.terminal import lines_of
 from clearhead.models import DecoderLM, EncoderDecoder, EncoderLM, LanguageModel
 from clearhead.pages import CONTROLS
 

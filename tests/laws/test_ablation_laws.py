@@ -27,8 +27,8 @@ from clearhead.inspection import (
     record,
     without_head,
 )
-from clearhead.inspection.ablation import ablations, writers
-from clearhead.inspection.ablation_table import Ablation
+from clearhead.inspection.heads.ablation import ablations, writers
+from clearhead.inspection.heads.ablation_table import Ablation
 from clearhead.models import BigramLM, LanguageModel
 
 Make = Callable[[], LanguageModel]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from clearhead.errors import InputError, UsageError
 from clearhead.inspection import attribute, intervene
-from clearhead.inspection.attribution import TOLERANCE
+from clearhead.inspection.attribution.tokens import TOLERANCE
 from clearhead.models import BigramLM, LanguageModel
 
 TABLES = ("embedding", "source_embedding", "embedding_ngrams", "logit_ngrams")

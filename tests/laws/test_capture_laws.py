@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from clearhead.errors import InputError, UsageError
 from clearhead.inspection import activation_names, attention_sites, record
-from clearhead.inspection.capture import merge_heads
-from clearhead.inspection.trace import NotRecordedError
+from clearhead.inspection.capture.recording import merge_heads
+from clearhead.inspection.capture.trace import NotRecordedError
 from clearhead.models import LanguageModel
 
 Make = Callable[[], LanguageModel]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from clearhead.errors import UsageError
 from clearhead.inspection import measure_heads, record
-from clearhead.inspection.heads import MEASURES, repeated_tokens
+from clearhead.inspection.heads.measures import MEASURES, repeated_tokens
 from clearhead.models import BigramLM
 
 

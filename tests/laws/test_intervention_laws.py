@@ -13,7 +13,7 @@ from torch.nn.modules.activation import MultiheadAttention
 
 from clearhead.errors import UsageError
 from clearhead.inspection import attention_sites, intervene, record
-from clearhead.inspection.capture import IN_ATTENTION
+from clearhead.inspection.capture.recording import IN_ATTENTION
 
 RECOMPUTED = set(IN_ATTENTION) - {"mixed"}
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from clearhead.config import ModelConfig
 from clearhead.errors import UsageError
 from clearhead.inspection import lens_logits, lens_names, record
-from clearhead.inspection.sites import main_stack
-from clearhead.inspection.trace import NotRecordedError
+from clearhead.inspection.capture.sites import main_stack
+from clearhead.inspection.capture.trace import NotRecordedError
 from clearhead.models import BigramLM, LanguageModel
 
 MAKERS: dict[str, tuple[Callable[..., LanguageModel], list[Choice]]] = {

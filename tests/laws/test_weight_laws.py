@@ -10,7 +10,7 @@ from pair_models import ENCODER_CHOICES, PAIR_CHOICES
 
 from clearhead.config import ModelConfig
 from clearhead.inspection import estimate_cost, weigh
-from clearhead.inspection.weights import By
+from clearhead.inspection.cost.weights import By
 from clearhead.models import build_model
 
 ARCHITECTURES: dict[str, list[Choice]] = {

@@ -8,7 +8,7 @@ from workflow_helpers import tiny, write_text
 
 import clearhead as ch
 from clearhead.errors import ClearheadError, DataError, UsageError
-from clearhead.inspection.svg import Series, chart
+from clearhead.inspection.curves.svg import Series, chart
 
 
 @pytest.fixture(autouse=True)

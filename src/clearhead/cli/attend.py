@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
     """Attend, and print a table of the heads or the map of one."""
     load_workflow("attend")
     from clearhead import workflows
-    from clearhead.inspection.attention_terminal import head_table, heat_map
+    from clearhead.inspection.attention.terminal import head_table, heat_map
 
     which, text = workflows.run_and_text(getattr(args, "run", None), getattr(args, "text", None))
     if text == "-":

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _show_weights(weights: "WeightTable", console: Console) -> None:
-    from clearhead.inspection.weights import Total
+    from clearhead.inspection.cost.weights import Total
 
     rows = [(("", "", "shape", "parameters", "FLOPs per token", "bytes", "times"), False)]
     for entry in weights.entries():

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     """Predict, and print the text, the odds and the lens."""
     load_workflow("predict")
     from clearhead import workflows
-    from clearhead.inspection.prediction_terminal import lines_of
+    from clearhead.inspection.prediction.terminal import lines_of
 
     which, text = workflows.run_and_text(getattr(args, "run", None), getattr(args, "text", None))
     if text == "-":

@@ -7,88 +7,88 @@ from clearhead.lazy import attach
 
 TYPE_CHECKING = False  # as `typing` has it, which takes a while to load
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is first touched
-    from clearhead.inspection.ablation import ablate as ablate
-    from clearhead.inspection.ablation import at_heads as at_heads
-    from clearhead.inspection.ablation import at_positions as at_positions
-    from clearhead.inspection.ablation import mean_activations as mean_activations
-    from clearhead.inspection.ablation import without as without
-    from clearhead.inspection.ablation import without_head as without_head
-    from clearhead.inspection.ablation_table import AblationTable as AblationTable
-    from clearhead.inspection.attention_view import AttentionView as AttentionView
-    from clearhead.inspection.attention_view import attend as attend
-    from clearhead.inspection.attribution import attribute as attribute
-    from clearhead.inspection.attribution_view import Attribution as Attribution
-    from clearhead.inspection.capture import activation_names as activation_names
-    from clearhead.inspection.capture import record as record
-    from clearhead.inspection.comparison import ComparedRun as ComparedRun
-    from clearhead.inspection.comparison import ComparisonReport as ComparisonReport
-    from clearhead.inspection.comparison import render_comparison as render_comparison
-    from clearhead.inspection.contributions import Contributions as Contributions
-    from clearhead.inspection.contributions import direct_logit_attribution as direct_logit_attribution
-    from clearhead.inspection.cost import CostEstimate as CostEstimate
-    from clearhead.inspection.cost import estimate_cost as estimate_cost
-    from clearhead.inspection.cost import flops_per_token as flops_per_token
-    from clearhead.inspection.cost import parameters as parameters
-    from clearhead.inspection.curve import Curve as Curve
-    from clearhead.inspection.curve import Point as Point
-    from clearhead.inspection.curve import bits_per_byte as bits_per_byte
-    from clearhead.inspection.curve import in_bits as in_bits
-    from clearhead.inspection.curve import smooth as smooth
-    from clearhead.inspection.curve import verdict as verdict
-    from clearhead.inspection.heads import HeadTable as HeadTable
-    from clearhead.inspection.heads import measure_heads as measure_heads
-    from clearhead.inspection.intervention import intervene as intervene
-    from clearhead.inspection.lens import lens_logits as lens_logits
-    from clearhead.inspection.lens import lens_names as lens_names
+    from clearhead.inspection.attention.view import AttentionView as AttentionView
+    from clearhead.inspection.attention.view import attend as attend
+    from clearhead.inspection.attribution.contributions import Contributions as Contributions
+    from clearhead.inspection.attribution.contributions import direct_logit_attribution as direct_logit_attribution
+    from clearhead.inspection.attribution.tokens import attribute as attribute
+    from clearhead.inspection.attribution.view import Attribution as Attribution
+    from clearhead.inspection.capture.intervention import intervene as intervene
+    from clearhead.inspection.capture.recording import activation_names as activation_names
+    from clearhead.inspection.capture.recording import record as record
+    from clearhead.inspection.capture.sites import attention_sites as attention_sites
+    from clearhead.inspection.capture.trace import Trace as Trace
+    from clearhead.inspection.cost.estimate import CostEstimate as CostEstimate
+    from clearhead.inspection.cost.estimate import estimate_cost as estimate_cost
+    from clearhead.inspection.cost.estimate import flops_per_token as flops_per_token
+    from clearhead.inspection.cost.estimate import parameters as parameters
+    from clearhead.inspection.cost.weights import WeightTable as WeightTable
+    from clearhead.inspection.cost.weights import weigh as weigh
+    from clearhead.inspection.curves.comparison import ComparedRun as ComparedRun
+    from clearhead.inspection.curves.comparison import ComparisonReport as ComparisonReport
+    from clearhead.inspection.curves.comparison import render_comparison as render_comparison
+    from clearhead.inspection.curves.curve import Curve as Curve
+    from clearhead.inspection.curves.curve import Point as Point
+    from clearhead.inspection.curves.curve import bits_per_byte as bits_per_byte
+    from clearhead.inspection.curves.curve import in_bits as in_bits
+    from clearhead.inspection.curves.curve import smooth as smooth
+    from clearhead.inspection.curves.curve import verdict as verdict
+    from clearhead.inspection.curves.plot import LossPlot as LossPlot
+    from clearhead.inspection.curves.report import Measurement as Measurement
+    from clearhead.inspection.curves.report import Sample as Sample
+    from clearhead.inspection.curves.report import TrainingReport as TrainingReport
+    from clearhead.inspection.curves.report import render as render
+    from clearhead.inspection.curves.svg import Series as Series
+    from clearhead.inspection.curves.svg import chart as chart
+    from clearhead.inspection.curves.svg import picture as picture
+    from clearhead.inspection.curves.terminal import draw as draw
+    from clearhead.inspection.heads.ablation import ablate as ablate
+    from clearhead.inspection.heads.ablation import at_heads as at_heads
+    from clearhead.inspection.heads.ablation import at_positions as at_positions
+    from clearhead.inspection.heads.ablation import mean_activations as mean_activations
+    from clearhead.inspection.heads.ablation import without as without
+    from clearhead.inspection.heads.ablation import without_head as without_head
+    from clearhead.inspection.heads.ablation_table import AblationTable as AblationTable
+    from clearhead.inspection.heads.measures import HeadTable as HeadTable
+    from clearhead.inspection.heads.measures import measure_heads as measure_heads
     from clearhead.inspection.memorization import Memorization as Memorization
     from clearhead.inspection.memorization import measure_memorization as measure_memorization
-    from clearhead.inspection.plot import LossPlot as LossPlot
-    from clearhead.inspection.prediction import Prediction as Prediction
-    from clearhead.inspection.prediction import predict as predict
-    from clearhead.inspection.report import Measurement as Measurement
-    from clearhead.inspection.report import Sample as Sample
-    from clearhead.inspection.report import TrainingReport as TrainingReport
-    from clearhead.inspection.report import render as render
-    from clearhead.inspection.sites import attention_sites as attention_sites
+    from clearhead.inspection.prediction.lens import lens_logits as lens_logits
+    from clearhead.inspection.prediction.lens import lens_names as lens_names
+    from clearhead.inspection.prediction.odds import Prediction as Prediction
+    from clearhead.inspection.prediction.odds import predict as predict
     from clearhead.inspection.steps.strangers import trace_steps as trace_steps
     from clearhead.inspection.steps.table import TraceStep as TraceStep
     from clearhead.inspection.steps.table import TraceTable as TraceTable
-    from clearhead.inspection.svg import Series as Series
-    from clearhead.inspection.svg import chart as chart
-    from clearhead.inspection.svg import picture as picture
-    from clearhead.inspection.terminal import draw as draw
-    from clearhead.inspection.trace import Trace as Trace
     from clearhead.inspection.view import View as View
-    from clearhead.inspection.weights import WeightTable as WeightTable
-    from clearhead.inspection.weights import weigh as weigh
 
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "attention_view": ("AttentionView", "attend"),
-        "ablation": ("ablate", "at_heads", "at_positions", "mean_activations", "without", "without_head"),
-        "ablation_table": ("AblationTable",),
-        "attribution": ("attribute",),
-        "attribution_view": ("Attribution",),
-        "capture": ("activation_names", "record"),
-        "comparison": ("ComparedRun", "ComparisonReport", "render_comparison"),
-        "contributions": ("Contributions", "direct_logit_attribution"),
-        "cost": ("CostEstimate", "estimate_cost", "flops_per_token", "parameters"),
-        "curve": ("Curve", "Point", "bits_per_byte", "in_bits", "smooth", "verdict"),
-        "heads": ("HeadTable", "measure_heads"),
-        "intervention": ("intervene",),
-        "lens": ("lens_logits", "lens_names"),
+        "attention.view": ("AttentionView", "attend"),
+        "attribution.contributions": ("Contributions", "direct_logit_attribution"),
+        "attribution.tokens": ("attribute",),
+        "attribution.view": ("Attribution",),
+        "capture.intervention": ("intervene",),
+        "capture.recording": ("activation_names", "record"),
+        "capture.sites": ("attention_sites",),
+        "capture.trace": ("Trace",),
+        "cost.estimate": ("CostEstimate", "estimate_cost", "flops_per_token", "parameters"),
+        "cost.weights": ("WeightTable", "weigh"),
+        "curves.comparison": ("ComparedRun", "ComparisonReport", "render_comparison"),
+        "curves.curve": ("Curve", "Point", "bits_per_byte", "in_bits", "smooth", "verdict"),
+        "curves.plot": ("LossPlot",),
+        "curves.report": ("Measurement", "Sample", "TrainingReport", "render"),
+        "curves.svg": ("Series", "chart", "picture"),
+        "curves.terminal": ("draw",),
+        "heads.ablation": ("ablate", "at_heads", "at_positions", "mean_activations", "without", "without_head"),
+        "heads.ablation_table": ("AblationTable",),
+        "heads.measures": ("HeadTable", "measure_heads"),
         "memorization": ("Memorization", "measure_memorization"),
-        "plot": ("LossPlot",),
-        "prediction": ("Prediction", "predict"),
-        "report": ("Measurement", "Sample", "TrainingReport", "render"),
-        "sites": ("attention_sites",),
+        "prediction.lens": ("lens_logits", "lens_names"),
+        "prediction.odds": ("Prediction", "predict"),
         "steps.strangers": ("trace_steps",),
         "steps.table": ("TraceStep", "TraceTable"),
-        "svg": ("Series", "chart", "picture"),
-        "terminal": ("draw",),
-        "trace": ("Trace",),
         "view": ("View",),
-        "weights": ("WeightTable", "weigh"),
     },
 )

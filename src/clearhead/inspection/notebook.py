@@ -3,17 +3,17 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from clearhead.inspection.comparison import STYLE as COMPARISON_STYLE
-from clearhead.inspection.comparison import ComparisonReport, main_of
+from clearhead.inspection.curves.comparison import STYLE as COMPARISON_STYLE
+from clearhead.inspection.curves.comparison import ComparisonReport, main_of
+from clearhead.inspection.curves.report import TrainingReport
+from clearhead.inspection.curves.svg import describe_curve, picture
 from clearhead.inspection.heat import SVG_STYLE, paths, shrunk
-from clearhead.inspection.report import TrainingReport
-from clearhead.inspection.svg import describe_curve, picture
 from clearhead.pages import fragment, one_line, text
 from clearhead.wording import counted, in_bytes
 
 if TYPE_CHECKING:
-    from clearhead.inspection.cost import CostEstimate
-    from clearhead.inspection.trace import ByLayer, Trace
+    from clearhead.inspection.capture.trace import ByLayer, Trace
+    from clearhead.inspection.cost.estimate import CostEstimate
 
 MAX_NAMES = 500  # of a trace
 MAX_HEADS, SIDE, SHADES = 144, 12, 6  # of its small maps, their cells along a side, and shades

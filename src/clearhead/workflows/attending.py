@@ -5,8 +5,8 @@ from pathlib import Path
 
 from clearhead import inspection
 from clearhead.inspection import AttentionView
-from clearhead.inspection.attention_view import default_kind
-from clearhead.inspection.sites import AttentionKind
+from clearhead.inspection.attention.view import default_kind
+from clearhead.inspection.capture.sites import AttentionKind
 from clearhead.options import has_arguments
 from clearhead.workflows.hardware import enough_memory
 from clearhead.workflows.prompts import read_prompt

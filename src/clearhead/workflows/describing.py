@@ -11,7 +11,7 @@ from clearhead.config.presets import preset as find_preset
 from clearhead.data import CORPORA, PAIR_CORPORA
 from clearhead.errors import DataError, UsageError
 from clearhead.inspection import CostEstimate, WeightTable, estimate_cost, weigh
-from clearhead.inspection.weights import By
+from clearhead.inspection.cost.weights import By
 from clearhead.models import LanguageModel
 from clearhead.options import Settings, has_arguments
 from clearhead.training import checkpoints

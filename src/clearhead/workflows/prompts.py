@@ -12,7 +12,7 @@ from clearhead.config import TranslationConfig
 from clearhead.data import Tokenizer
 from clearhead.errors import UsageError
 from clearhead.inference.filling import MASKED, encode_masked
-from clearhead.inspection.alignment import token_texts
+from clearhead.inspection.attention.alignment import token_texts
 from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.workflows.hardware import choose_device
 from clearhead.workflows.runs.find import open_folder

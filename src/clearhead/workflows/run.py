@@ -9,8 +9,8 @@ from torch import Tensor
 
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.inspection import AttentionView, LossPlot, Memorization, Prediction, TraceTable
+from clearhead.inspection.capture.sites import AttentionKind
 from clearhead.inspection.notebook import show_training
-from clearhead.inspection.sites import AttentionKind
 from clearhead.options import has_arguments
 from clearhead.pages import fragment
 from clearhead.workflows import attending, exporting, generating, predicting, tracing

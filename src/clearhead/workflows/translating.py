@@ -9,7 +9,7 @@ from clearhead.config import TranslationConfig
 from clearhead.data import Tokenizer
 from clearhead.errors import UsageError
 from clearhead.inference import Translation
-from clearhead.inspection.alignment import alignment, token_texts, word_alignment
+from clearhead.inspection.attention.alignment import alignment, token_texts, word_alignment
 from clearhead.models import EncoderDecoder
 from clearhead.options import has_arguments
 from clearhead.workflows.hardware import choose_device, enough_memory

@@ -13,9 +13,9 @@ from clearhead.inspection.architecture.measures import Measures, measure, shallo
 from clearhead.inspection.architecture.numbers import compact, size
 from clearhead.inspection.architecture.outline import Outline
 from clearhead.inspection.architecture.probe import GradientProbe, probe_gradients
-from clearhead.inspection.cost import estimate_cost
+from clearhead.inspection.cost.estimate import estimate_cost
+from clearhead.inspection.cost.weights import weigh
 from clearhead.inspection.view import Row, View
-from clearhead.inspection.weights import weigh
 from clearhead.pages import text
 from clearhead.wording import counted
 

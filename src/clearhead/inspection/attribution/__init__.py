@@ -1,0 +1,1 @@
+"""Which tokens, heads and feed-forwards a logit comes from."""

@@ -1,0 +1,1 @@
+"""What a model costs, on paper: parameters, operations and bytes. No torch."""

@@ -1,0 +1,1 @@
+"""Trainings: curves, their pictures, reports and comparisons."""

@@ -1,0 +1,1 @@
+"""What each head does, and the loss without it."""

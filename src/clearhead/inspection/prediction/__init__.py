@@ -1,0 +1,1 @@
+"""What a model expects next, position by position and layer by layer."""
