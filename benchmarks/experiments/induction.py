@@ -123,8 +123,8 @@ def main() -> None:
         heads = (" ".join(f"{layer}.{head}" for layer, head in part) for part in (result.induction, result.previous))
         losses = (result.fresh, result.whole, result.without_induction, result.without_others, result.without_previous)
         rows.append((seed, *heads, *losses))
-    header = ("seed", "induction heads", "previous-token heads", "fresh", "trained")
-    header += ("without induction heads", "without as many others", "without previous-token heads")
+    parts = ("induction heads", "as many others", "previous-token heads")
+    header = ("seed", parts[0], parts[2], "fresh", "trained", *(f"without {part}" for part in parts))
     report("induction", args, header, rows)
     print(f"ln {VOCAB_SIZE} = {math.log(VOCAB_SIZE):.3f}")
 
