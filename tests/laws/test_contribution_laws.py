@@ -2,9 +2,11 @@
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -47,7 +49,10 @@ def test_what_parts_add_sums_to_the_logit(make: Make, source: list[int] | None) 
     difference = direct_logit_attribution(model, IDS, 5, source=source, target=3, contrast=7)
     assert difference.value == pytest.approx(float(logits[3] - logits[7]), abs=1e-10)
     assert direct_logit_attribution(model, IDS, 5, source=source).target == int(logits.argmax())
+    for contributions in (result, difference):
+        assert sum(part.value for part in contributions.parts) == pytest.approx(contributions.value, abs=1e-10)
     counts = Counter(entry.part for entry in result.parts)
+    assert not counts["unexplained"]
     attentions = config.n_layers * (1 if source is None else 2)
     assert counts["head"] == attentions * config.n_heads
     assert counts["feed-forward"] == config.n_layers
@@ -84,10 +89,37 @@ def test_a_part_adds_the_derivative_along_its_vector_but_for_the_norms_scale(cho
 
 def test_parts_that_write_nothing_add_nothing() -> None:
     model = make_translator(norm_position="pre", head_transform=False)
-    with intervene(model, without(["decoder.blocks.1.cross_attention.part"])):
-        parts = direct_logit_attribution(model, IDS, source=SOURCE, target=3).parts
-    assert [part.value == 0 for part in parts if (part.kind, part.layer) == ("cross", 0)] == [False] * 4
+    with torch.no_grad(), intervene(model, without(["decoder.blocks.1.cross_attention.part"])):
+        result = direct_logit_attribution(model, IDS, source=SOURCE, target=3)
+        logit = float(model(torch.tensor([SOURCE]), torch.tensor([IDS]))[0, -1, 3])
+    values = [[part.value for part in result.parts if (part.kind, part.layer) == ("cross", layer)] for layer in (0, 1)]
+    assert len(values[0]) == 4
+    assert all(values[0])
+    assert all(values[1]), "its heads compute, and what was put in place of their sum takes it back"
+    assert sum(values[1]) == pytest.approx(0, abs=1e-12)
+    assert [part.name for part in result.parts if part.part == "unexplained"] == ["cross-attention layer 1 unexplained"]
+    assert sum(part.value for part in result.parts) == pytest.approx(result.value, abs=1e-10)
+    assert result.value == pytest.approx(logit, abs=1e-12)
     assert model.training is False
+
+
+@pytest.mark.parametrize("activation", ["stack.blocks.0", "stack.blocks.1", "stack.norm", "output"])
+def test_what_an_intervention_adds_anywhere_is_unexplained(activation: str) -> None:
+    model = make_model(norm_position="pre", head_transform=False)
+    with torch.no_grad(), intervene(model, {activation: lambda x: x + torch.linspace(0, 1, x.shape[-1])}):
+        logit = float(model(torch.tensor([IDS]))[0, -1, 3])
+        result = direct_logit_attribution(model, IDS, target=3)
+    assert result.value == pytest.approx(logit, abs=1e-12)
+    assert [part.layer for part in result.parts if part.part == "unexplained"] == [None]
+    assert sum(part.value for part in result.parts) == pytest.approx(logit, abs=1e-10)
+
+
+def test_the_columns_of_the_picture_hold_their_names() -> None:
+    picture = direct_logit_attribution(make_model(bias=True, norm_position="pre"), IDS).svg()
+    columns = re.findall(r'<text x="([\d.]+)" y="52" text-anchor="middle">([^<]+)', picture)
+    assert "feed-forward bias" in [column for _, column in columns]
+    for (left, before), (right, after) in pairwise(columns):
+        assert float(right) - float(left) >= 7 * (len(before) + len(after)) / 2
 
 
 def test_in_float32_the_sum_is_the_logit_as_well() -> None:
@@ -96,6 +128,8 @@ def test_in_float32_the_sum_is_the_logit_as_well() -> None:
     with torch.no_grad():
         expected = model(torch.tensor([IDS]))[0, -1, result.target]
     assert result.value == pytest.approx(float(expected), abs=1e-5)
+    assert sum(part.value for part in result.parts) == pytest.approx(float(expected), abs=1e-5)
+    assert all(part.part != "unexplained" for part in result.parts)
     assert model.training
 
 

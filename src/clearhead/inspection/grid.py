@@ -5,7 +5,7 @@ from html import escape
 
 from clearhead.pages import one_line
 
-CELL, HEIGHT, TOP, CHARACTER, GAP = 78, 26, 60, 7.2, 10  # pixels
+CELL, HEIGHT, TOP, CHARACTER, GAP = 78, 26, 60, 7.2, 10  # pixels; a cell is wider if a column's name needs it
 STRONGEST = 0.55  # opacity of the largest number: the text on it stays readable, in light and in dark
 STYLE = """
 .grid { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif; font-variant-numeric: tabular-nums;
@@ -33,16 +33,19 @@ def grid(
     numbers = [abs(number) for row in cells for number in row if number is not None]
     most = largest or max(numbers, default=0) or 1.0
     left = GAP + CHARACTER * max(map(len, rows), default=0)
-    width, height = left + CELL * len(columns) + GAP, TOP + HEIGHT * len(rows) + GAP
+    cell = max([CELL, *(GAP + CHARACTER * len(column) for column in columns)])
+    width, height = left + cell * len(columns) + GAP, TOP + HEIGHT * len(rows) + GAP
     drawing = [f'<text class="title" x="{GAP}" y="18">{_text(title)}</text>']
     for index, column in enumerate(columns):
-        x = left + CELL * (index + 0.5)
+        x = left + cell * (index + 0.5)
         drawing.append(f'<text x="{x:.1f}" y="{TOP - 8}" text-anchor="middle">{_text(column)}</text>')
     for index, (row, values) in enumerate(zip(rows, cells, strict=True)):
         y = TOP + HEIGHT * index
         drawing.append(f'<text x="{left - 8:.1f}" y="{y + 17}" text-anchor="end">{_text(row)}</text>')
         drawing += [
-            _cell(left + CELL * column, y, value, most) for column, value in enumerate(values) if value is not None
+            _cell(left + cell * column, y, cell, value, most)
+            for column, value in enumerate(values)
+            if value is not None
         ]
     return (
         f'<svg class="grid" xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
@@ -51,12 +54,12 @@ def grid(
     )
 
 
-def _cell(x: float, y: float, value: float, most: float) -> str:
+def _cell(x: float, y: float, width: float, value: float, most: float) -> str:
     color = "below" if value < 0 else "above"
     opacity = STRONGEST * min(1.0, abs(value) / most)
     return (
-        f'<rect class="{color}" x="{x:.1f}" y="{y}" width="{CELL}" height="{HEIGHT}" fill-opacity="{opacity:.3f}"/>'
-        f'<text x="{x + CELL / 2:.1f}" y="{y + 17}" text-anchor="middle">{value:.3f}</text>'
+        f'<rect class="{color}" x="{x:.1f}" y="{y}" width="{width:g}" height="{HEIGHT}" fill-opacity="{opacity:.3f}"/>'
+        f'<text x="{x + width / 2:.1f}" y="{y + 17}" text-anchor="middle">{value:.3f}</text>'
     )
 
 

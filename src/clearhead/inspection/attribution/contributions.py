@@ -18,6 +18,7 @@ from clearhead.inspection.attribution.tokens import Ids, aim, checked_position, 
 from clearhead.inspection.capture.recording import record
 from clearhead.inspection.capture.sites import (
     AttentionKind,
+    AttentionSite,
     StackSite,
     attention_sites,
     feedforward_sites,
@@ -43,7 +44,8 @@ class Contribution:
     """What a part adds to the logit, or to the difference of two.
 
     Attributes:
-        part: `embedding`, `positions`, `head`, `feedforward`, `attention bias`, `norm bias`...
+        part: `embedding`, `positions`, `head`, `feed-forward`, `attention bias`, `norm bias`... `unexplained` is what
+            an intervention or a hook changed: in a layer, of its attention's output; else, of the logit.
         value: in logits.
         kind, layer, head: of what is in a block, counted from 0.
     """
@@ -70,22 +72,19 @@ class Contributions(View):
         parts: in the order in which they write.
         position: whose logits they are, counted from 0.
         target, contrast: token ids.
+        value: the logit, or the difference, as the model computes it: the sum of all parts, but for rounding.
     """
 
     parts: tuple[Contribution, ...]
     position: int
     target: int
     contrast: int | None
-
-    @property
-    def value(self) -> float:
-        """The logit, or the difference: the sum of all."""
-        return sum(part.value for part in self.parts)
+    value: float
 
     @property
     def title(self) -> str:
         contrast = "" if self.contrast is None else f" rather than {self.contrast}"
-        return f"What writes token {self.target}{contrast} behind position {self.position}"
+        return f"What writes token {self.target}{contrast} after position {self.position}"
 
     @property
     def verdict(self) -> str:
@@ -141,7 +140,7 @@ def direct_logit_attribution(
         contrast: a token whose logit is subtracted.
 
     Raises:
-        UsageError: the model's logits are no such sum, or an argument cannot be.
+        UsageError: the model's logits are no such sum, or an argument is invalid.
     """
     stack, head = summing_parts(model)
     inputs = model_inputs(model, ids, source)
@@ -154,7 +153,7 @@ def direct_logit_attribution(
     aimed = head.scale * (direction @ plain(matrix))  # (D,): what the head makes of its input
     at = partial(activation_at, trace, position)
     into = through_norm(stack.module.norm, at(stack.blocks[-1].name), aimed)
-    parts = [*from_embedding(model, at, into), *from_blocks(model, at, into)]
+    parts = [*from_embedding(model, at, into), *from_blocks(model, at, into, rounding(logits))]
     bias = getattr(stack.module.norm, "bias", None)
     if bias is not None:
         parts.append(Contribution("norm bias", float(plain(bias) @ aimed)))
@@ -162,7 +161,11 @@ def direct_logit_attribution(
         parts.append(Contribution("logit_ngrams", float(at("logit_ngrams") @ aimed)))
     if head.bias is not None:
         parts.append(Contribution("head bias", float(plain(head.bias) @ direction)))
-    return Contributions(tuple(parts), position, target, contrast)
+    value, size = float(plain(logits) @ direction), sum(abs(part.value) for part in parts)
+    rest = value - sum(part.value for part in parts)
+    if abs(rest) > rounding(logits) * max(size, abs(value)):
+        parts.append(Contribution("unexplained", rest))
+    return Contributions(tuple(parts), position, target, contrast, value)
 
 
 def plain(parameter: Tensor) -> Tensor:
@@ -173,6 +176,11 @@ def plain(parameter: Tensor) -> Tensor:
 def activation_at(trace: Trace, position: int, name: str) -> Tensor:
     """An activation at the position, in float64: (D,), or (H, K) of heads."""
     return plain(trace.tensor(name)[0, ..., position, :])
+
+
+def rounding(activation: Tensor) -> float:
+    """What is lost at most to its numbers' precision, as a share: half of their digits."""
+    return float(torch.finfo(activation.dtype).eps ** 0.5)
 
 
 def summing_parts(model: LanguageModel) -> tuple[StackSite, LMHead]:
@@ -225,21 +233,31 @@ def from_embedding(model: LanguageModel, at: At, into: Tensor) -> Iterator[Contr
         yield Contribution("positions", float(rest @ into))
 
 
-def from_blocks(model: LanguageModel, at: At, into: Tensor) -> Iterator[Contribution]:
+def from_blocks(model: LanguageModel, at: At, into: Tensor, tolerance: float) -> Iterator[Contribution]:
     """What the parts of every block write, layer by layer, their biases apart."""
     attentions = [site for site in attention_sites(model) if site.kind != "encoder"]
     for feedforward in (site for site in feedforward_sites(model) if not site.is_encoder):
         layer = feedforward.layer
         for site in (site for site in attentions if site.layer == layer):
-            output, K = site.module.output, site.module.head_dim
-            reads = into @ plain(output.weight)  # (H * K,)
-            for head, mixed in enumerate(at(path(site.name, "mixed"))):  # (K,)
-                yield Contribution("head", float(mixed @ reads[head * K : (head + 1) * K]), site.kind, layer, head)
-            yield from bias_of(output, into, "attention bias", site.kind, layer)
+            yield from from_attention(site, at, into, tolerance)
         down = feedforward.module.down
         written = at(feedforward.name) - (0 if down.bias is None else plain(down.bias))
         yield Contribution("feed-forward", float(written @ into), "self", layer)
         yield from bias_of(down, into, "feed-forward bias", "self", layer)
+
+
+def from_attention(site: AttentionSite, at: At, into: Tensor, tolerance: float) -> Iterator[Contribution]:
+    """What its heads and its bias write, and what it returned besides, if something else changed its output."""
+    output, K = site.module.output, site.module.head_dim
+    heads, weight = at(path(site.name, "mixed")), plain(output.weight)  # (H, K), (D, H * K)
+    reads = into @ weight  # (H * K,)
+    for head, mixed in enumerate(heads):  # (K,)
+        yield Contribution("head", float(mixed @ reads[head * K : (head + 1) * K]), site.kind, site.layer, head)
+    yield from bias_of(output, into, "attention bias", site.kind, site.layer)
+    computed = weight @ heads.flatten() + (0 if output.bias is None else plain(output.bias))  # (H, K) -> (D,)
+    returned = at(site.name)
+    if (returned - computed).norm() > tolerance * max(returned.norm(), computed.norm()):
+        yield Contribution("unexplained", float((returned - computed) @ into), site.kind, site.layer)
 
 
 def bias_of(linear: nn.Linear, into: Tensor, part: str, kind: AttentionKind, layer: int) -> Iterator[Contribution]:
