@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from law_models import CHOICES, Choice, make_model, name, random_ids
-from pair_models import ENCODER_CHOICES, END, PAD, PAIR_CHOICES, make_encoder, make_translator, padded, some_ids
+from pair_models import ENCODER_CHOICES, PAD, PAIR_CHOICES, make_encoder, make_translator, padded, some_ids
 from torch import Tensor
 
 from clearhead.data import IGNORED
@@ -28,7 +28,7 @@ from clearhead.inspection import (
     without_head,
 )
 from clearhead.inspection.heads.ablation import ablations, writers
-from clearhead.inspection.heads.ablation_table import Ablation
+from clearhead.inspection.heads.ablation_table import Ablation, AblationTable
 from clearhead.models import BigramLM, LanguageModel
 
 Make = Callable[[], LanguageModel]
@@ -136,6 +136,27 @@ def test_a_mean_is_over_all_tokens_but_padding(make: Make, kind: str) -> None:
         torch.testing.assert_close(actual.squeeze(-2) if actual.dim() == 3 else actual, expected, rtol=0, atol=1e-12)
 
 
+def test_a_start_token_with_the_id_of_padding_is_a_token() -> None:
+    model = make_translator(decoder_start_id=PAD)
+    source = padded([some_ids(6), some_ids(4, seed=1)], 6, "right")
+    target = torch.tensor([[PAD, 5, 6, 7], [PAD, 8, PAD, PAD]])
+    activation = "decoder.blocks.0.feedforward.part"
+    with torch.no_grad(), record(model, [activation]) as trace:
+        model(source, target)
+    written = trace.tensor(activation)
+    expected = torch.cat([written[0], written[1, :2]]).mean(0)  # (D,)
+    actual = mean_activations(model, [[source, target, target]])[activation]
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+
+
+def test_the_verdict_names_the_largest_change_of_either_sign() -> None:
+    parts = (("head", 0, -0.5), ("head", 1, 0.1), ("block", None, 0.2), ("block", None, -0.3))
+    entries = [Ablation(part, "self", 0, head, change=change) for part, head, change in parts]  # type: ignore[arg-type]
+    verdict = AblationTable(2.0, 8, tuple(entries)).verdict
+    assert "layer 0 head 0 among the heads (-0.5000)" in verdict
+    assert "(-0.3000)" in verdict
+
+
 def test_a_mean_ablation_puts_the_mean_in_place() -> None:
     model, batches = make_model(), batches_for("decoder")
     means = mean_activations(model, batches)
@@ -233,4 +254,3 @@ def test_what_cannot_be_ablated_is_one_sentence() -> None:
     for batches in ([], [[ids, torch.full_like(ids, IGNORED)]]):
         with pytest.raises(DataError, match="nothing to evaluate"):
             ablate(model, batches)
-    assert END == 1

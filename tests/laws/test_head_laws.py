@@ -55,10 +55,26 @@ def test_padding_is_not_counted() -> None:
     ids = padded([some_ids(9), some_ids(5, seed=1)], 9, "left")
     with torch.no_grad(), record(model, "*.attention") as trace:
         model(ids)
-    for head in measure_heads(model, ids).heads:
+    table = measure_heads(model, ids)
+    assert table.tokens == 9 + 5
+    for head in table.heads:
         expected = by_loops(trace.attention[head.layer][:, head.head], ids.tolist(), pad=PAD)
         for measure in MEASURES:
             assert getattr(head, measure) == pytest.approx(expected[measure], abs=1e-12), (head, measure)
+
+
+def test_a_start_token_with_the_id_of_padding_is_counted() -> None:
+    model = make_translator(decoder_start_id=PAD)
+    source = padded([some_ids(6), some_ids(4, seed=1)], 6, "right")
+    target = torch.tensor([[PAD, 5, 6, 5], [PAD, 8, PAD, PAD]])
+    with torch.no_grad(), record(model, "*.attention") as trace:
+        model(source, target)
+    table = measure_heads(model, source, target)
+    assert table.tokens == 6, "the start tokens and what follows, without the padding"
+    for head in (head for head in table.heads if head.kind == "self"):
+        weights = trace.attention[head.layer][:, head.head]
+        expected = np.mean([weights[0, 1, 0], weights[0, 2, 1], weights[0, 3, 2], weights[1, 1, 0]])
+        assert head.previous_token == pytest.approx(expected, abs=1e-12)
 
 
 def test_a_translator_has_heads_in_three_attentions_and_patterns_in_two() -> None:

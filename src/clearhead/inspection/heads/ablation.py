@@ -26,6 +26,7 @@ from clearhead.inspection.capture.sites import (
     path,
 )
 from clearhead.inspection.heads.ablation_table import Ablation, AblationTable
+from clearhead.inspection.heads.measures import are_tokens
 from clearhead.models import LanguageModel
 from clearhead.models.eval_mode import evaluating
 
@@ -115,7 +116,7 @@ def ablate(
         DataError: there is no token to predict.
     """
     if not attention_sites(model):
-        raise UsageError("the model has no attention, so it has no heads and blocks to do without")
+        raise UsageError("the model has no attention, so there are no heads to ablate")
     body = body or model.body
     counts = torch.cat([(batch[-1] != IGNORED).sum(-1) for batch in batches]) if batches else torch.zeros(0)
     if not counts.sum():
@@ -140,7 +141,7 @@ def row_losses(model: LanguageModel, batches: Sequence[Sequence[Tensor]], body: 
     with evaluating(model), torch.inference_mode():
         for batch in batches:
             *inputs, targets = (tensor.to(model.device) for tensor in batch)
-            sums.append(token_losses(model, body(*inputs), targets).double().sum(-1).cpu())  # (B,)
+            sums.append(token_losses(model, body(*inputs), targets).cpu().double().sum(-1))  # (B,); MPS has no float64
     return torch.cat(sums)
 
 
@@ -158,9 +159,9 @@ def mean_activations(model: LanguageModel, batches: Sequence[Sequence[Tensor]], 
     def add(name: str, is_encoder: bool, value: Tensor) -> Tensor:
         weight = weights[is_encoder].to(value.dtype)
         shaped = weight[:, None, :, None] if value.dim() == 4 else weight[:, :, None]
-        summed = (value.detach() * shaped).double().sum(dim=0).sum(dim=-2, keepdim=value.dim() == 4)
+        summed = (value.detach() * shaped).cpu().double().sum(dim=0).sum(dim=-2, keepdim=value.dim() == 4)
         sums[name] = sums.get(name, torch.zeros_like(summed)) + summed
-        counts[name] = counts.get(name, 0) + weight.sum().item()
+        counts[name] = counts.get(name, 0) + weights[is_encoder].sum().item()
         return value
 
     edits = {name: partial(add, name, is_encoder) for name, is_encoder in encoders.items()}
@@ -170,11 +171,6 @@ def mean_activations(model: LanguageModel, batches: Sequence[Sequence[Tensor]], 
     with evaluating(model), torch.inference_mode(), intervene(model, cast(Edits, edits)):
         for batch in batches:
             inputs = [tensor.to(model.device) for tensor in batch[:-1]]
-            weights.update({True: _is_token(model, inputs[0]), False: _is_token(model, inputs[-1])})
+            weights.update({side: are_tokens(model, inputs, is_source=side) for side in (True, False)})
             (body or model.body)(*inputs)
     return {name: total / counts[name] for name, total in sums.items()}
-
-
-def _is_token(model: LanguageModel, ids: Tensor) -> Tensor:
-    pad = model.config.pad_id
-    return torch.ones_like(ids) if pad is None else (ids != pad).long()

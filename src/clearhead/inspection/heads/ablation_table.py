@@ -98,7 +98,7 @@ class AblationTable(View):
 
     @property
     def verdict(self) -> str:
-        head, block = self.of("head")[0], self.of("block")[0]
+        head, block = (max(self.of(part), key=lambda entry: abs(entry.change)) for part in ("head", "block"))
         bits = in_bits(self.loss, self.bytes_per_token)
         return (
             f"The loss is {self.loss:.4f} nats per token{bits and f',{bits},'} on {self.tokens:,} tokens. It changes "

@@ -21,6 +21,7 @@ from clearhead.inspection.grid import grid, table
 from clearhead.inspection.view import Row, View
 from clearhead.models import LanguageModel
 from clearhead.models.eval_mode import evaluating
+from clearhead.parts.masks import positions_of
 
 Measure = Literal["entropy", "previous_token", "duplicate_token", "induction"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
@@ -61,7 +62,7 @@ class HeadTable(View):
 
     Attributes:
         heads: in the order in which they compute.
-        tokens: over how many they were measured.
+        tokens: over how many they were measured, padding apart.
     """
 
     heads: tuple[Head, ...]
@@ -132,9 +133,23 @@ def measure_heads(model: LanguageModel, *inputs: Tensor, rows: int = 8, seed: in
     with evaluating(model), torch.no_grad(), record(model, names) as trace:
         model(*(ids.to(model.device) for ids in inputs))
     inputs = tuple(ids.cpu() for ids in inputs)
-    pad_id = model.config.pad_id
-    by_site = [_measure(site, trace.tensor(name), inputs, pad_id) for site, name in zip(sites, names, strict=True)]
-    return HeadTable(tuple(head for heads in by_site for head in heads), inputs[-1].numel())
+    heads: list[Head] = []
+    for site, name in zip(sites, names, strict=True):
+        is_source = site.kind == "encoder"
+        queries = inputs[0 if is_source else -1]
+        heads += _measure(site, trace.tensor(name), queries, are_tokens(model, inputs, is_source=is_source))
+    return HeadTable(tuple(heads), int(are_tokens(model, inputs, is_source=False).sum()))
+
+
+def are_tokens(model: LanguageModel, inputs: Sequence[Tensor], *, is_source: bool) -> Tensor:
+    """Which of the first of the inputs, or of the last, are tokens and not padding, (B, T).
+
+    A translator's start token is one, even where it has padding's id (T5, Marian).
+    """
+    ids, config = inputs[0 if is_source else -1], model.config
+    is_target = config.architecture == "encoder_decoder" and not is_source
+    positions = positions_of(ids, config.pad_id, start_id=config.decoder_start_id if is_target else None)
+    return torch.ones_like(ids, dtype=torch.bool) if isinstance(positions, range) else positions >= 0
 
 
 def repeated_tokens(vocab_size: int, period: int, *, rows: int, seed: int = 0, pad_id: int | None = None) -> Tensor:
@@ -163,11 +178,9 @@ def _repeated_inputs(model: LanguageModel, rows: int, seed: int) -> tuple[Tensor
     )
 
 
-def _measure(site: AttentionSite, attention: Tensor, inputs: tuple[Tensor, ...], pad_id: int | None) -> list[Head]:
-    """The heads of one attention, whose weights are (B, H, T_q, T_k)."""
+def _measure(site: AttentionSite, attention: Tensor, ids: Tensor, is_token: Tensor) -> list[Head]:
+    """The heads of one attention, with weights (B, H, T_q, T_k), ids of the queries and which are counted, (B, T_q)."""
     attention = attention.double()
-    ids = inputs[0 if site.kind == "encoder" else -1]  # of the queries
-    is_token = torch.ones_like(ids, dtype=torch.bool) if pad_id is None else ids != pad_id  # (B, T_q)
     entropies = _mean(torch.special.entr(attention).sum(-1), is_token)
     measures: dict[str, list[float | None]] = {}
     if site.kind != "cross":
