@@ -58,7 +58,7 @@ def attribute(
         steps: of integrated gradients, at most; it ends sooner where the scores add up to half a percent.
 
     Raises:
-        UsageError: an argument that cannot be.
+        UsageError: an argument is invalid.
     """
     if method not in get_args(Method):
         raise UsageError(f"`method` is {' or '.join(map(repr, get_args(Method)))}, not {method!r}")
@@ -137,15 +137,15 @@ class InputPath:
             gradients = torch.autograd.grad(total, [scaled for *_, scaled in self.vectors], allow_unused=True)
             for (side, vectors, _), gradient in zip(self.vectors, gradients, strict=True):
                 if gradient is not None:
-                    product = (gradient.double() * vectors.double()).sum(-1)  # (n, T)
-                    products[side][start : start + self.rows] += product.cpu().numpy()
+                    product = (gradient.cpu().double() * vectors.cpu().double()).sum(-1)  # (n, T); MPS has no float64
+                    products[side][start : start + self.rows] += product.numpy()
         return products
 
     def values(self, direction: Tensor, shares: Sequence[float]) -> list[float]:
         """The products of the logits with the direction, without gradients."""
         starts = range(0, len(shares), self.rows)
         parts = [self.logits_at(shares[start : start + self.rows]).detach() @ direction for start in starts]
-        return torch.cat(parts).double().tolist() if parts else []
+        return torch.cat(parts).cpu().double().tolist() if parts else []
 
 
 @dataclass(frozen=True)

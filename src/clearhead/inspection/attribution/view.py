@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from clearhead.inspection.capture.trace import Array
 from clearhead.inspection.view import Row, View
@@ -10,6 +10,15 @@ from clearhead.pages import one_line, printable, text
 
 Method = Literal["integrated_gradients", "gradient_x_input"]
 NAMES: dict[Method, str] = {"integrated_gradients": "Integrated gradients", "gradient_x_input": "Gradient x input"}
+
+
+class TokenScore(NamedTuple):
+    """A token's share, and the token: its side, its position, counted from 0, and its text."""
+
+    side: str
+    position: int
+    token: str
+    score: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,45 +59,42 @@ class Attribution(View):
     @property
     def title(self) -> str:
         contrast = "" if self.contrast is None else f" rather than {self.contrast}"
-        return f"What leads to token {self.target}{contrast} behind position {self.position}"
+        return f"What leads to token {self.target}{contrast} after position {self.position}"
 
     @property
     def verdict(self) -> str:
-        strongest = max(self.rows(), key=lambda row: abs(float(str(row["score"]))))
+        strongest = max(self.entries(), key=lambda entry: abs(entry.score))
         return (
             f"{NAMES[self.method]}: {self.value:.3f}, from {self.baseline:.3f} without any token. The most comes from "
-            f"{strongest['side']} token {strongest['position']}, {one_line(repr(strongest['token']))}: "
-            f"{float(str(strongest['score'])):+.3f}. {self.gap:+.3f} is not accounted for."
+            f"{strongest.side} token {strongest.position}, {one_line(repr(strongest.token))}: "
+            f"{strongest.score:+.3f}. {self.gap:+.3f} is not accounted for."
         )
 
-    def rows(self) -> Sequence[Row]:
+    def entries(self) -> list[TokenScore]:
+        """Every token's, the source's first."""
         sides = [("source", self.source_scores, self.source_tokens), ("target", self.scores, self.tokens)]
         if self.source_scores is None:
             sides = [("prompt", self.scores, self.tokens)]
         return [
-            {
-                "side": side,
-                "position": position,
-                "token": tokens[position] if position < len(tokens) else "",
-                "score": float(score),
-            }
+            TokenScore(side, position, tokens[position] if position < len(tokens) else "", float(score))
             for side, scores, tokens in sides
             if scores is not None
             for position, score in enumerate(scores)
         ]
+
+    def rows(self) -> Sequence[Row]:
+        return [entry._asdict() for entry in self.entries()]
 
     def as_dict(self) -> dict[str, object]:
         fields = ("position", "target", "contrast", "method", "value", "baseline", "gap")
         return {field: getattr(self, field) for field in fields} | {"tokens": list(self.rows())}
 
     def main(self) -> str:
-        rows = self.rows()
-        most = max(abs(float(str(row["score"]))) for row in rows) or 1.0
-        sides = dict.fromkeys(str(row["side"]) for row in rows)
-        return "".join(
-            f"<h2>{side.capitalize()}</h2><p>{''.join(_mark(row, most) for row in rows if row['side'] == side)}</p>"
-            for side in sides
-        )
+        entries = self.entries()
+        most = max(abs(entry.score) for entry in entries) or 1.0
+        sides = dict.fromkeys(entry.side for entry in entries)
+        marks = {side: "".join(_mark(entry, most) for entry in entries if entry.side == side) for side in sides}
+        return "".join(f"<h2>{side.capitalize()}</h2><p>{marked}</p>" for side, marked in marks.items())
 
     @property
     def style(self) -> str:
@@ -100,8 +106,8 @@ mark small { opacity: .75; font-variant-numeric: tabular-nums; padding-left: .2e
 """
 
 
-def _mark(row: Row, most: float) -> str:
-    score = float(str(row["score"]))
-    shown = printable(str(row["token"])).replace("\n", "⏎") or f"#{row['position']}"
+def _mark(entry: TokenScore, most: float) -> str:
+    score = entry.score
+    shown = printable(entry.token).replace("\n", "⏎") or f"#{entry.position}"
     color, share = "below" if score < 0 else "above", abs(score) / most
     return f'<mark class="{color}" style="--share: {share:.3f}">{text(shown)}<small>{score:+.2f}</small></mark> '
