@@ -49,8 +49,7 @@ def test_the_output_is_the_same_to_the_last_bit_and_everything_is_seen(make: Mak
     assert not hooks_of(model)
     missing = set(activation_names(model)) - set(trace.names)
     classes = {type(model.get_submodule(path)).__name__ for path in missing}
-    never_called = {"Stack", "ModuleList"} | {type(module).__name__ for module in [model.positions]}
-    never_called |= {"Sublayer"} if model.config.parallel_residual else set()  # only its branch is
+    never_called = {"Sublayer"} if model.config.parallel_residual else set()  # only its branch is
     assert classes <= never_called, missing
 
 
@@ -81,10 +80,9 @@ def test_the_residual_stream_is_what_its_writers_add_up_to(make: Make, n_inputs:
     if model.config.norm_position == "post":
         return
     for layer in range(model.config.n_layers):
-        written = trace[attention_sites(model)[layer].name.replace("encoder.", "decoder.")], trace.mlp[layer]
         own = next(s for s in attention_sites(model) if s.kind == "self" and s.layer == layer)
         cross = [trace[s.name] for s in attention_sites(model) if s.kind == "cross" and s.layer == layer]
-        total = stream[layer] + trace[own.name] + sum(cross) + written[1]
+        total = stream[layer] + trace[own.name] + sum(cross) + trace.mlp[layer]
         np.testing.assert_allclose(stream[layer + 1], total, rtol=0, atol=1e-10)
 
 
@@ -125,6 +123,15 @@ def test_names_bound_what_is_kept() -> None:
     assert trace.get("embedding") is None
     with pytest.raises(UsageError, match="did you mean 'embedding'"), record(model, "embeding"):
         pass
+
+
+def test_a_stack_can_be_the_model_itself() -> None:
+    stack, x = make_model().stack, torch.randn(1, 5, 16, generator=torch.Generator().manual_seed(0)).double()
+    with torch.no_grad(), record(stack) as trace:
+        stack(x, mask="causal")
+    assert trace.residual[0].tolist() == x.tolist()
+    assert trace.residual[1].shape == trace.mlp[1].shape == (1, 5, 16)
+    assert trace.attention[1].shape == (1, 4, 5, 5)
 
 
 def test_the_last_call_is_kept() -> None:

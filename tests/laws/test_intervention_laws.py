@@ -110,6 +110,8 @@ def hooks_of(model: nn.Module) -> int:
         ({"stack.blocks.0": lambda x: None}, "what is put in its place is NoneType"),
         ({"stack.blocks.9": 0.0}, "computes nothing named 'stack.blocks.9'"),
         ({"stack.blocks.0.self_attention.part.scores": 0.0}, "fused attention never holds it"),
+        ({"stack.blocks.7.self_attention.part.mixed": 0.0}, "computes nothing named"),
+        ({"positions": 0.0}, "computes nothing named 'positions'"),
     ],
 )
 def test_what_cannot_be_is_one_sentence_and_everything_is_as_before(edits: dict[str, Any], sentence: str) -> None:
@@ -118,4 +120,14 @@ def test_what_cannot_be_is_one_sentence_and_everything_is_as_before(edits: dict[
     with pytest.raises(UsageError, match=sentence), intervene(model, {"embedding": 0.0, **edits}):
         model(ids)
     assert torch.equal(model(ids), expected)
+    assert not hooks_of(model)
+
+
+def test_an_edit_of_what_is_never_computed_is_told_and_not_passed_over() -> None:
+    model, ids = make_model(parallel_residual=True), random_ids(1, 6)
+    name = "stack.blocks.0.self_attention"  # of a parallel block only the branch is called
+    with pytest.raises(UsageError, match=f"never computed '{name}'"), intervene(model, {name: 0.0}):
+        model(ids)
+    with intervene(model, {name: 0.0}):
+        pass  # nothing was called, so nothing was passed over
     assert not hooks_of(model)

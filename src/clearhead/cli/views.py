@@ -1,7 +1,9 @@
 """What the verbs that look into a model have in common: a page, a table, a picture, written where asked."""
 
 import argparse
+import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +27,25 @@ def add_view_options(parser: Parser, *, svg: bool = True) -> None:
     group = parser.add_argument_group("files")
     for name, (metavar, about) in FILES.items():
         if svg or name != "svg":
-            group.add_argument(f"--{name}", metavar=metavar, help=about)
+            group.add_argument(f"--{name}", metavar=metavar, type=partial(_file, metavar), help=about)
+
+
+def _file(metavar: str, name: str) -> Path:
+    """The file that a person names, where it can be written to, which is known before the work; links are followed.
+
+    What exists and is something else stays: a folder, a device, a pipe, a file with another ending.
+    """
+    path, ending = Path(os.path.realpath(name)), Path(metavar).suffix
+    if name == "-":
+        raise argparse.ArgumentTypeError("must be a file; --json writes to standard output")
+    if path.exists() and not path.is_file():
+        raise argparse.ArgumentTypeError(f"must be a file, and {name} is {'a folder' if path.is_dir() else 'a device'}")
+    if path.exists() and path.suffix.lower() != ending:
+        raise argparse.ArgumentTypeError(f"would replace {name}, which is no {ending} file; name another one")
+    if not os.access(path.parent, os.W_OK):
+        why = "cannot be written to" if path.parent.is_dir() else "is not there"
+        raise argparse.ArgumentTypeError(f"cannot be written: the folder {path.parent} {why}")
+    return path
 
 
 def write_views(args: argparse.Namespace, view: "View", console: Console) -> None:
@@ -37,7 +57,7 @@ def write_views(args: argparse.Namespace, view: "View", console: Console) -> Non
     contents: dict[str, Callable[[], str]] = {"report": view.html, "csv": view.csv, "svg": view.svg}
     for name, content in contents.items():
         if name in args:
-            path = Path(getattr(args, name))
+            path: Path = getattr(args, name)
             _write(path, content())
             console.say(f"wrote {path}")
 

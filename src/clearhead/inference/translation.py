@@ -57,14 +57,9 @@ def translate(
         DataError: a tokenizer has no token that ends a text, or cannot encode a sentence.
         ClearheadError: the model's output is not finite.
     """
-    source_end, end = _end(source_tokenizer), _end(target_tokenizer)
+    end = _end(target_tokenizer)
     translations = [[Translation("", 0.0, [], [])] for _ in sentences]
-    rows = {
-        index: [*_encode(source_tokenizer, sentence.strip(), index + 1), source_end]
-        for index, sentence in enumerate(sentences)
-        if sentence.strip()
-    }
-    _cut_long_ones(rows, model.config.block_size, on_notice)
+    rows = source_rows(source_tokenizer, sentences, model.config.block_size, on_notice)
     order = sorted(rows, key=lambda index: len(rows[index]), reverse=True)  # alike in length, little is padded
     search = choose_search(model, config, end=end, sentences=len(order), on_notice=on_notice)
     for start in range(0, len(order), config.batch_size):
@@ -77,6 +72,26 @@ def translate(
         if on_progress:
             on_progress(len(sentences) - len(order) + start + len(batch), len(sentences))
     return translations
+
+
+def source_rows(
+    tokenizer: TextCodec, sentences: Sequence[str], block_size: int, on_notice: OnNotice | None = None
+) -> dict[int, list[int]]:
+    """What a translator reads of each sentence, its end token included: number of the sentence -> ids.
+
+    Blank sentences are left out, long ones cut to block_size tokens, which `on_notice` is told.
+
+    Raises:
+        DataError: the tokenizer has no token that ends a text, or cannot encode a sentence.
+    """
+    end = _end(tokenizer)
+    rows = {
+        index: [*_encode(tokenizer, sentence.strip(), index + 1), end]
+        for index, sentence in enumerate(sentences)
+        if sentence.strip()
+    }
+    _cut_long_ones(rows, block_size, on_notice)
+    return rows
 
 
 def _end(tokenizer: TextCodec) -> int:

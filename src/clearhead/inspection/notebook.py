@@ -44,7 +44,8 @@ def show_trace(trace: "Trace") -> str:
         )
     )
     names = trace.names[:MAX_NAMES]
-    rows = ((name, " x ".join(map(str, trace.tensor(name).shape)), str(trace[name].dtype)) for name in names)
+    kept = ((name, trace.tensor(name)) for name in names)
+    rows = ((name, " x ".join(map(str, value.shape)), str(value.dtype).removeprefix("torch.")) for name, value in kept)
     cut = f", the first {MAX_NAMES}" if len(names) < len(trace) else ""
     table = _table(("name", "shape", "type"), rows)
     listed = f"<details><summary>Every name{cut}</summary>{table}</details>"

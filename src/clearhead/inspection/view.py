@@ -72,6 +72,9 @@ class View(ABC):
         writer.writerows([_cell(value) for value in row.values()] for row in rows)
         return text.getvalue()
 
+    def __str__(self) -> str:
+        return f"{self.title}. {self.verdict}"
+
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return fragment(self.title, self.verdict, self.main(), style=self.style)

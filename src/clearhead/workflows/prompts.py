@@ -10,8 +10,9 @@ from torch import Tensor
 from clearhead import inference
 from clearhead.config import TranslationConfig
 from clearhead.data import Tokenizer
-from clearhead.errors import UsageError
+from clearhead.errors import DataError, UsageError
 from clearhead.inference.filling import MASKED, encode_masked
+from clearhead.inference.translation import source_rows
 from clearhead.inspection.attention.alignment import token_texts
 from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.workflows.hardware import choose_device
@@ -99,22 +100,24 @@ def _read_pair(
     opened: RunFolder, model: EncoderDecoder, text: str, target: str | None, on_notice: OnNotice | None
 ) -> Prompt:
     source_tokenizer, tokenizer = opened.tokenizers
-    limit = model.config.block_size
-    [[translation]] = inference.translate(
-        model, source_tokenizer, tokenizer, [text], TranslationConfig(engine="eager"), on_notice=on_notice
-    )
-    end = tokenizer.end_of_document
-    assert end is not None, "translating needs a token that ends a text"
-    target_ids = translation.target_ids if target is None else tokenizer.encode(target).tolist()
+    limit, end = model.config.block_size, tokenizer.end_of_document
+    if target is None:
+        config = TranslationConfig(engine="eager")
+        [[translation]] = inference.translate(model, source_tokenizer, tokenizer, [text], config, on_notice=on_notice)
+        source_ids, target_ids = translation.source_ids, translation.target_ids
+    else:
+        source_ids = source_rows(source_tokenizer, [text], limit, on_notice)[0]
+        target_ids = list(map(int, tokenizer.encode(target)))
+    if end is None:
+        raise DataError("the tokenizer has no token that ends a text, which a translation begins with")
     if len(target_ids) >= limit:
         target_ids = target_ids[: limit - 1]
         if on_notice:
             on_notice(f"the target has more tokens than the model reads at once: only the first {limit - 1} are read")
     row = [model.config.first_token(end), *target_ids]
-    inputs = (torch.tensor([ids], device=model.device) for ids in (translation.source_ids, row))
-    labels = [START, *token_labels(tokenizer, target_ids)]
-    sources = token_labels(source_tokenizer, translation.source_ids)
-    return Prompt(opened, model, tokenizer, tuple(inputs), labels, [*target_ids, end], sources)
+    inputs = (torch.tensor([ids], device=model.device) for ids in (source_ids, row))
+    labels, source_labels = [START, *token_labels(tokenizer, target_ids)], token_labels(source_tokenizer, source_ids)
+    return Prompt(opened, model, tokenizer, tuple(inputs), labels, [*target_ids, end], source_labels)
 
 
 def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:

@@ -20,7 +20,7 @@ from clearhead.inspection.capture.recording import (
     merge_heads,
     split_heads,
 )
-from clearhead.inspection.capture.sites import attention_sites, feedforward_sites, path, stack_sites
+from clearhead.inspection.capture.sites import attention_sites, called_modules, feedforward_sites, path, stack_sites
 from clearhead.parts import Attention
 from clearhead.suggestions import did_you_mean
 
@@ -44,15 +44,26 @@ def intervene(model: nn.Module, edits: Mapping[str, Edit]) -> Iterator[None]:
             that returns one of the same shape; gradients flow through it.
 
     Raises:
-        UsageError: nothing of the model can be edited by such a name, or, during a call, a value does not fit.
+        UsageError: nothing of the model can be edited by such a name; during a call, a value does not fit; or, at the
+            end, the model was called and never computed what was to be edited.
     """
     register = _registrars(model)
+    called, used = list[bool](), set[str]()
+
+    def change(name: str, edit: Edit, value: Tensor) -> Tensor:
+        used.add(name)
+        return edited(name, edit, value)
+
     with ExitStack() as hooks:
         for name, edit in edits.items():
             if name not in register:
-                raise UsageError(_unknown(name, register))
-            hooks.enter_context(register[name](partial(edited, name, edit)))
+                raise UsageError(_unknown(model, name, register))
+            hooks.enter_context(register[name](partial(change, name, edit)))
+        hooks.enter_context(model.register_forward_hook(lambda module, args, output: called.append(True)))
         yield
+    unused = [name for name in edits if name not in used]
+    if called and unused:
+        raise UsageError(f"the model never computed '{unused[0]}', so nothing was put in its place")
 
 
 Change = Callable[[Tensor], Tensor]
@@ -62,7 +73,7 @@ Register = Callable[[Change], RemovableHandle]
 def _registrars(model: nn.Module) -> dict[str, Register]:
     """What can be edited, and how to hook into it."""
     registrars: dict[str, Register] = {
-        name or OUTPUT: partial(_at_output, module) for name, module in model.named_modules()
+        name or OUTPUT: partial(_at_output, module) for name, module in called_modules(model)
     }
     inputs: dict[str, nn.Module] = {path(stack.name, INPUT): stack.module for stack in stack_sites(model)}
     inputs |= {path(site.name, HIDDEN): site.module.down for site in feedforward_sites(model)}
@@ -122,9 +133,9 @@ def edited(name: str, edit: Edit, value: Tensor) -> Tensor:
     return torch.empty_like(value).copy_(expanded)  # laid out as the original, so that kernels add in the same order
 
 
-def _unknown(name: str, known: Mapping[str, object]) -> str:
-    step = name.rpartition(".")[2]
-    if step in IN_ATTENTION:
+def _unknown(model: nn.Module, name: str, known: Mapping[str, object]) -> str:
+    recomputed = {path(site.name, step) for site in attention_sites(model) for step in IN_ATTENTION if step != MIXED}
+    if name in recomputed:
         return (
             f"'{name}' cannot be edited, because fused attention never holds it; "
             "edit `.mixed`, or the modules `query`, `key` and `value`"

@@ -13,7 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.errors import UsageError
-from clearhead.inspection.capture.sites import AttentionSite, attention_sites, feedforward_sites, path, stack_sites
+from clearhead.inspection.capture.sites import (
+    AttentionSite,
+    attention_sites,
+    called_modules,
+    feedforward_sites,
+    path,
+    stack_sites,
+)
 from clearhead.inspection.capture.trace import Trace
 from clearhead.parts.cache import AttentionCache, KeysValues, Project
 from clearhead.parts.eager_attention import eager_attention
@@ -45,7 +52,7 @@ def record(model: nn.Module, names: str | Iterable[str] | None = None) -> Iterat
     trace = Trace(model)
     kept = _chosen(names, activation_names(model))
     with ExitStack() as hooks:
-        for name, module in model.named_modules():
+        for name, module in called_modules(model):
             if (name or OUTPUT) in kept:
                 hooks.enter_context(module.register_forward_hook(_keep_output(trace, name or OUTPUT)))
         for stack in stack_sites(model):
@@ -62,7 +69,7 @@ def record(model: nn.Module, names: str | Iterable[str] | None = None) -> Iterat
 
 def activation_names(model: nn.Module) -> list[str]:
     """Everything that `record` can keep: see `Trace`."""
-    names = [name or OUTPUT for name, _ in model.named_modules()]
+    names = [name or OUTPUT for name, _ in called_modules(model)]
     names += [path(stack.name, INPUT) for stack in stack_sites(model)]
     names += [path(site.name, HIDDEN) for site in feedforward_sites(model)]
     return names + [path(site.name, step) for site in attention_sites(model) for step in IN_ATTENTION]

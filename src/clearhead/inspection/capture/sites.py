@@ -34,7 +34,7 @@ class StackSite:
     def blocks(self) -> list[BlockSite]:
         """Its blocks, in order."""
         blocks = enumerate(_blocks_of(self.module))
-        return [BlockSite(f"{self.name}.blocks.{layer}", layer, self.is_encoder, block) for layer, block in blocks]
+        return [BlockSite(path(self.name, f"blocks.{layer}"), layer, self.is_encoder, block) for layer, block in blocks]
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,11 @@ def feedforward_sites(model: nn.Module) -> list[FeedForwardSite]:
         for site, part in parts
         if isinstance(part, FeedForward)
     ]
+
+
+def called_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Path and module of everything with a `forward`; lists of modules and positions have none and are never called."""
+    return ((name, module) for name, module in model.named_modules() if type(module).forward is not nn.Module.forward)
 
 
 def path(*names: str) -> str:
