@@ -122,7 +122,9 @@ def test_bad_pairs_are_counted_and_skipped_or_refused(tmp_path: Path) -> None:
     assert sorted(texts_of(data, data.train) + data.val_texts) == sorted(TEXTS)
     with pytest.raises(DataError) as error:
         prepare_pairs(config_of(*both, bad_pairs="refuse"))
-    assert str(error.value) == f"{both[0]}: {sentence}(line 12); mend them, or set `data.bad_pairs=skip`"
+    assert (
+        str(error.value) == f"{both[0]}: {sentence}(line 12); mend them, or set `options={{'data.bad_pairs': 'skip'}}`"
+    )
     assert prepare_pairs(config_of(table(tmp_path, TEXTS), bad_pairs="refuse")).n_skipped == 0
 
 

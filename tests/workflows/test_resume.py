@@ -47,7 +47,7 @@ def sentences(run: str | Path | Run | None = "run", **options: Any) -> list[str]
     return [event.text for event in events if isinstance(event, Notice)]
 
 
-@pytest.mark.parametrize("number", [5, 7, 8, 11, 13, 15, 17, 18, 19, 21])
+@pytest.mark.parametrize("number", [6, 8, 9, 12, 14, 16, 18, 19, 20, 22])
 def test_a_crash_at_any_event_leaves_no_trace(number: int, reference: Outcome) -> None:
     with pytest.raises(Crash):
         trained(on_event=crash_at(number))
@@ -57,7 +57,7 @@ def test_a_crash_at_any_event_leaves_no_trace(number: int, reference: Outcome) -
 
 def test_crash_after_crash_leaves_no_trace(reference: Outcome) -> None:
     with pytest.raises(Crash):
-        trained(on_event=crash_at(8))
+        trained(on_event=crash_at(9))
     for number in (2, 4, 5, 7):
         with pytest.raises(Crash):
             resume("run", on_event=crash_at(number))
@@ -294,7 +294,7 @@ def test_without_a_checkpoint_it_begins_again(finished: Run, reference: Outcome)
 def test_damaged_model_files_are_told_and_written_again(name: str, how: str, finished: Run, reference: Outcome) -> None:
     spoil(finished.folder / name, how)
     if (name, how) != ("manifest.json", "altered"):  # its last bytes are white space and braces
-        with pytest.raises(DataError, match="resume run' writes it again"):
+        with pytest.raises(DataError, match=r"`ch\.resume\('run'\)` writes it again"):
             finished.model()
     resume(finished)
     assert_same(outcome("run"), reference)

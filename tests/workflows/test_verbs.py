@@ -24,6 +24,7 @@ from clearhead.workflows import (
     CheckPassed,
     Finished,
     Notice,
+    Preparing,
     Run,
     Sampled,
     Score,
@@ -158,8 +159,8 @@ def test_what_is_told_comes_in_order() -> None:
     events: list[WorkflowEvent] = []
     done = trained(on_event=events.append)
     kinds = [type(event) for event in events]
-    assert kinds[0] is Notice
-    assert kinds.index(Started) == kinds.count(Notice) + 1
+    assert kinds[:2] == [Preparing, Notice]
+    assert kinds.index(Started) == kinds.count(Notice) + kinds.count(Preparing) + 1
     assert kinds[-1] is Finished
     assert kinds.count(Sampled) == 3
     assert [event.text[:16] for event in events if isinstance(event, CheckPassed)] == ["preflight passed"]
