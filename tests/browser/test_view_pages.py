@@ -11,7 +11,7 @@ from real_browser import Opened, Scheme, opened
 from clearhead.inspection import AttentionView, Prediction
 from clearhead.inspection.attention.page import TOP
 from clearhead.inspection.labels import visible
-from clearhead.inspection.prediction.odds import Lens, LensCell, PositionOdds, TokenOdds
+from clearhead.inspection.prediction.prediction import Lens, LensCell, PositionPrediction, TokenProbability
 
 pytestmark = pytest.mark.browser
 
@@ -30,7 +30,9 @@ def attention(kind: str) -> AttentionView:
 
 def prediction() -> Prediction:
     positions = tuple(
-        PositionOdds(token, following, log, rank, 2.5, (TokenOdds(" be", 0.5), TokenOdds(following or "?", 0.125)))
+        PositionPrediction(
+            token, following, log, rank, 2.5, (TokenProbability(" be", 0.5), TokenProbability(following or "?", 0.125))
+        )
         for token, following, log, rank in zip(
             TOKENS,
             [*TOKENS[1:], None],
@@ -43,7 +45,7 @@ def prediction() -> Prediction:
     return Prediction("causal", positions, Lens(rows, has_norm=True, has_ngrams=False))
 
 
-VIEWS = {"self": attention("self"), "cross": attention("cross"), "odds": prediction()}
+VIEWS = {"self": attention("self"), "cross": attention("cross"), "prediction": prediction()}
 
 
 @pytest.fixture(scope="module")
@@ -143,9 +145,9 @@ def test_a_pointed_token_isolates_its_row_and_the_keyboard_walks(heads: tuple[At
 
 
 def test_each_token_shows_what_was_likely_in_its_place(chromium: Browser, written: dict[str, Path]) -> None:
-    view = VIEWS["odds"]
+    view = VIEWS["prediction"]
     assert isinstance(view, Prediction)
-    with opened(chromium, written["odds"]) as shown:
+    with opened(chromium, written["prediction"]) as shown:
         buttons = shown.page.locator("#tokens button")
         assert buttons.count() == len(TOKENS)
         for index, position in enumerate(view.positions):
@@ -153,10 +155,10 @@ def test_each_token_shows_what_was_likely_in_its_place(chromium: Browser, writte
             assert shown.page.inner_text("#heading") == f"After “{visible(position.token)}”"
             if position.bits is not None:
                 assert f"{position.bits:.2f} bits" in shown.page.inner_text("#sentence")
-            entries = shown.page.locator("#odds li")
-            for entry, odds in zip(entries.all(), position.top, strict=True):
-                assert entry.locator(".token").inner_text() == visible(odds.token)
-                assert entry.locator("b").inner_text() == f"{odds.probability:.1%}"
+            entries = shown.page.locator("#candidates li")
+            for entry, candidate in zip(entries.all(), position.top, strict=True):
+                assert entry.locator(".token").inner_text() == visible(candidate.token)
+                assert entry.locator("b").inner_text() == f"{candidate.probability:.1%}"
         buttons.nth(0).focus()
         shown.page.keyboard.press("ArrowRight")
         assert shown.page.inner_text("#heading") == f"After “{visible(TOKENS[1])}”"
@@ -169,6 +171,6 @@ def test_without_scripts_the_tables_say_it(chromium: Browser, written: dict[str,
         shown.page.locator("summary").first.click()
         assert shown.page.locator("#links tr").count() == len(TOKENS)
         assert shown.page.locator("svg.large .cells path").count() > 3
-    with opened(chromium, written["odds"], scripts=False) as shown:
+    with opened(chromium, written["prediction"], scripts=False) as shown:
         assert shown.page.locator("table").count() == 2
-        assert shown.page.locator("#odds li").count() == 2
+        assert shown.page.locator("#candidates li").count() == 2

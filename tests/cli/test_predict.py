@@ -25,7 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "run")
 
 
-def test_a_line_for_each_position_and_the_odds_of_the_next_token(call: Caller, run: str) -> None:
+def test_a_line_for_each_position_and_the_probabilities_of_the_next_token(call: Caller, run: str) -> None:
     code, out, err = call("predict", run, "the king", "--top-k", "3")
     assert (code, err) == (0, "")
     assert len(re.findall(r"^ +[0-7]  \S ", out, re.MULTILINE)) == 8
@@ -36,14 +36,14 @@ def test_a_line_for_each_position_and_the_odds_of_the_next_token(call: Caller, r
 
 
 def test_its_json_is_as_documented(call: Caller, run: str) -> None:
-    odds = call("predict", run, "the king", "--json", "--top-k", "3").json
-    assert odds.keys() == documented("predict")
-    assert [position["token"] for position in odds["positions"]] == list("the king")
-    assert [position["following"] for position in odds["positions"]] == [*"he king", None]
-    bits = [position["surprisal_bits"] for position in odds["positions"][:-1]]
-    assert odds["loss"] == pytest.approx(sum(bits) / len(bits) * math.log(2))
-    assert all(len(position["top"]) == 3 for position in odds["positions"])
-    assert odds["lens"] is None
+    prediction = call("predict", run, "the king", "--json", "--top-k", "3").json
+    assert prediction.keys() == documented("predict")
+    assert [position["token"] for position in prediction["positions"]] == list("the king")
+    assert [position["following"] for position in prediction["positions"]] == [*"he king", None]
+    bits = [position["surprisal_bits"] for position in prediction["positions"][:-1]]
+    assert prediction["loss"] == pytest.approx(sum(bits) / len(bits) * math.log(2))
+    assert all(len(position["top"]) == 3 for position in prediction["positions"])
+    assert prediction["lens"] is None
     lens = call("predict", run, "the king", "--json", "--lens").json["lens"]
     assert [len(row) for row in lens] == [8, 8]
     assert lens[0][0].keys() == {"token", "probability", "rank"}

@@ -63,7 +63,7 @@ def test_a_model_that_cannot_learn_is_warned_of_and_no_more(monkeypatch: pytest.
     torch.manual_seed(0)
     report = deep(Summing(), "W01", "W02")
     assert {finding.id: finding.status for finding in report.findings} == {"W01": "warn", "W02": "warn"}, str(report)
-    assert "of even odds" in report["W01"].evidence.witness
+    assert "of that of uniform probabilities" in report["W01"].evidence.witness
     assert report.verdict == "partial"
 
 

@@ -82,7 +82,30 @@ def test_the_probe_measures_both_norm_positions_on_a_model_of_the_same_kind() ->
     assert all(len(values) == config.n_layers and min(values) > 0 for values in probe.by_position.values())
     first, *_, last = probe.by_position["post"]
     assert last > 2 * first, "Xiong et al. 2020, figure 3: with post-norm the last layers' gradients are the largest"
-    assert "d_model 128" in probe.smaller
+    assert "n_heads 4, n_kv_heads 4, d_ff 512" in re.sub("d_model 128, |head_dim 32, ", "", probe.changed)
+
+
+@pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"bigram"}))
+def test_the_caption_names_every_field_that_differs_and_no_other(preset: str) -> None:
+    config = config_of(preset)
+    for chosen in (config, config.model_copy(update={"n_layers": 48, "d_model": 96, "d_ff": 8192, "dropout": 0.1})):
+        small, changed = shrink(chosen)
+        before, after = chosen.model_dump(), small.model_dump()
+        assert [entry.split()[0] for entry in sorted(changed.split(", "))] == sorted(
+            name for name in before if before[name] != after[name]
+        )
+
+
+def test_the_verdict_and_the_note_are_sentences() -> None:
+    small = {"n_layers": 1, "d_model": 8, "n_heads": 1, "d_ff": 8, "block_size": 4, "vocab_size": 16, "dropout": 0.1}
+    report = ArchitectureReport(ModelConfig.read(small))
+    assert re.search(r", \d,\d{3} FLOPs per token\.$", report.verdict)
+    page = Page(report.html()).text
+    assert "Dropout after the self-attention" in page
+    assert re.search(r"with post-norm: it would have \d+ fewer parameters, because a pre-norm stack ends", page)
+    original = describe_architecture(preset="vaswani2017")
+    assert "6 encoder blocks and 6 decoder blocks (post-norm)" in original.verdict
+    assert re.search(r"\d MFLOPs per token\.$", original.verdict)
 
 
 @pytest.mark.parametrize("preset", sorted(set(PRESETS) - {"bigram"}))

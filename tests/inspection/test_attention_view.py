@@ -56,14 +56,11 @@ def test_where_a_head_looks_most(weights: Any, entropy: float, target: str, shar
 def test_one_token_has_no_choice_and_is_shown() -> None:
     view = view_of([[[[1.0]]]])
     assert view.heads[0].entropy == 0
-    for text in (
-        view.html(),
-        view.svg(),
-        view.csv(),
-        str(list(head_table(view))),
-        str(list(heat_map(view, "color", 80))),
-    ):
-        assert text
+    assert "100% of its attention goes to the token itself" in view.html()
+    assert drawn(view.svg(), (1, 1)) == [[1.0]]
+    assert "the token itself,1.0" in view.csv()
+    for lines in (head_table(view), heat_map(view, "numbers", 80)):
+        assert "100" in "".join(text for line in lines for text, _ in line)
 
 
 def test_an_overview_has_a_row_for_each_head_and_a_head_one_for_each_weight() -> None:

@@ -1,9 +1,10 @@
-"""Odds as a view: its numbers are those of the logits, on the page, in the picture and on a terminal."""
+"""Probabilities as a view: its numbers are those of the logits, on the page, in the picture and on a terminal."""
 
 import json
 import math
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,8 @@ from clearhead.config import ModelConfig
 from clearhead.errors import UsageError
 from clearhead.inspection import Prediction, predict
 from clearhead.inspection.labels import columns
+from clearhead.inspection.prediction.page import MAX_POSITIONS
+from clearhead.inspection.prediction.prediction import PositionPrediction
 from clearhead.inspection.prediction.terminal import lines_of
 from clearhead.models import DecoderLM, EncoderDecoder, EncoderLM, LanguageModel
 from clearhead.pages import CONTROLS
@@ -26,7 +29,7 @@ SHAPE = {"vocab_size": 11, "block_size": 64, "n_layers": 2, "n_heads": 2, "d_mod
 
 
 def loud(model: LanguageModel) -> LanguageModel:
-    """With weights large enough for odds that differ."""
+    """With weights large enough for probabilities that differ."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -57,6 +60,10 @@ def causal(length: int = 6, tokens: str | list[str] = LETTERS, **options: Any) -
         return view, model.eval()(ids)[0]
 
 
+def terminal_of(view: Prediction) -> str:
+    return "\n".join("".join(text for text, _ in line) for line in lines_of(view, "numbers", None))
+
+
 def test_the_numbers_are_those_of_the_logits() -> None:
     view, logits = causal(top_k=3)
     row, probs = ids_of(6)[0], logits.double().softmax(-1)
@@ -70,8 +77,8 @@ def test_the_numbers_are_those_of_the_logits() -> None:
     for position, shares in zip(view.positions, probs, strict=True):
         assert position.entropy == pytest.approx(-float((shares * shares.log2()).sum()), abs=1e-4)
         best = shares.sort(descending=True).indices[:3].tolist()
-        assert [odds.token for odds in position.top] == [LETTERS[token] for token in best]
-        assert [odds.probability for odds in position.top] == pytest.approx(shares[best].tolist(), rel=1e-4)
+        assert [candidate.token for candidate in position.top] == [LETTERS[token] for token in best]
+        assert [candidate.probability for candidate in position.top] == pytest.approx(shares[best].tolist(), rel=1e-4)
     assert view.positions[-1].following is None
     assert view.loss == pytest.approx(float(F.cross_entropy(logits[:-1], row[1:])), rel=1e-5)
 
@@ -93,8 +100,16 @@ def test_a_token_is_colored_by_how_it_was_predicted() -> None:
     assert [token for token, _ in pair.colored] == ["v", *(LETTERS[token] for token in row)]
     assert all(position.rank for position in pair.positions)
     for view in (masked, pair):
-        for shown in (view.html(), view.svg(), view.csv(), str(list(lines_of(view, "color", 80)))):
-            assert shown
+        assert view.lens is not None
+        for cells in view.lens.rows:
+            for cell in cells:
+                assert f'title="{cell.probability:.1%}"' in view.html()
+                assert f"<title>{cell.probability:.1%}</title>" in view.svg()
+                assert f",{cell.probability}," in view.csv()
+        terminal = terminal_of(view)
+        for position in view.positions:
+            assert f"{position.entropy:.2f}" in terminal
+            assert position.bits is None or f"{position.bits:>5.2f}  {position.nats:>5.2f}" in terminal
 
 
 def test_the_last_row_of_the_lens_is_the_prediction() -> None:
@@ -121,8 +136,37 @@ def test_one_token_with_nothing_behind_it() -> None:
     view, _ = causal(1)
     assert view.loss is None
     assert "The next token is most likely" in view.verdict
-    for shown in (view.html(), view.svg(), view.csv(), str(list(lines_of(view, "numbers", None)))):
-        assert shown
+    [position] = view.positions
+    best = position.top[0].probability
+    assert f"<b>{best:.1%}</b>" in view.html()
+    assert f"at {best:.1%}." in view.svg()
+    assert f",{best}," in view.csv()
+    assert f"{best:>6.1%}" in terminal_of(view)
+
+
+def test_the_entropies_stand_in_one_column() -> None:
+    known = PositionPrediction("a", "b", math.log(0.25), 2, 1.5, ())
+    positions = [
+        known,
+        replace(known, log_probability=0.0, rank=1),
+        replace(known, log_probability=-40.0, rank=150_000),
+        replace(known, following=None, log_probability=None, rank=None),
+    ]
+    header, *rows = terminal_of(Prediction("causal", tuple(positions))).splitlines()[:5]
+    end = header.index("entropy") + len("entropy")
+    assert [row.index("1.50") + len("1.50") for row in rows] == [end] * 4
+
+
+@pytest.mark.parametrize(("kind", "objective"), [(DecoderLM, "causal"), (EncoderLM, "masked")])
+def test_a_page_has_a_button_only_for_the_positions_that_it_sends(kind: type[LanguageModel], objective: Any) -> None:
+    for length in (MAX_POSITIONS, MAX_POSITIONS + 1):
+        row = ids_of(length)[0].tolist()
+        following = row if objective == "masked" else [*row[1:], None]
+        model = make(kind, block_size=length)
+        page = predict(model, [ids_of(length)], ["a"] * length, following, spell, objective=objective).html()
+        sent = json.loads(re.findall(r'id="data">(.*?)</script>', page)[0])["positions"]
+        assert len(sent) == MAX_POSITIONS
+        assert list(map(int, re.findall(r'data-position="(\d+)"', page))) == list(range(MAX_POSITIONS))
 
 
 def test_the_page_has_the_numbers_of_the_library() -> None:
@@ -130,7 +174,7 @@ def test_the_page_has_the_numbers_of_the_library() -> None:
     page = view.html()
     content = json.loads(re.findall(r'id="data">(.*?)</script>', page)[0])
     for sent, position in zip(content["positions"], view.positions, strict=True):
-        assert sent["top"] == [[odds.token, odds.probability] for odds in position.top]
+        assert sent["top"] == [[candidate.token, candidate.probability] for candidate in position.top]
         assert position.bits is None or f"{position.bits:.2f} bits" in sent["sentence"]
     reader = Page(page)
     cells = [attributes["title"] for tag, attributes in reader.elements if tag == "td" and "title" in attributes]

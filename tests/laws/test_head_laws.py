@@ -24,7 +24,7 @@ def by_loops(attention: Any, ids: list[list[int]], pad: int | None = None) -> di
         for query, token in enumerate(row):
             if token == pad:
                 continue
-            sums["entropy"].append(-sum(weight * np.log(weight) for weight in weights[query] if weight > 0))
+            sums["entropy"].append(-sum(weight * np.log2(weight) for weight in weights[query] if weight > 0))
             keys = [key for key in range(query) if row[key] != pad]
             targets = {
                 "previous_token": [key for key in keys if key == query - 1],
@@ -87,7 +87,7 @@ def test_a_translator_has_heads_in_three_attentions_and_patterns_in_two() -> Non
     for head in table.heads:
         if head.kind == "cross":
             weights = trace.cross_attention[head.layer][:, head.head]
-            assert head.entropy == pytest.approx(-(weights * np.log(weights)).sum(-1).mean())
+            assert head.entropy == pytest.approx(-(weights * np.log2(weights)).sum(-1).mean())
             assert head.induction is head.previous_token is head.duplicate_token is None
         else:
             layers, ids = by_kind[head.kind]

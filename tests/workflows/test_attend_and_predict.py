@@ -1,4 +1,4 @@
-"""Attention and odds of runs: every objective has the tokens that its model reads."""
+"""Attention and probabilities of runs: every objective has the tokens that its model reads."""
 
 import math
 from pathlib import Path
@@ -38,24 +38,24 @@ def test_each_attention_of_a_translator_is_shown_between_its_own_tokens(translat
         assert view.weights.shape[2:] == view.allowed.shape == (len(view.queries),) * 2
 
 
-def test_the_odds_of_a_translation_are_those_of_its_tokens(translator: Run) -> None:
-    odds = translator.predict(SOURCE, target=TARGET, top_k=3, lens=True)
-    assert odds.objective == "seq2seq"
-    assert [position.following for position in odds.positions][-1] == END
-    assert "".join(position.following or "" for position in odds.positions[:-1]) == TARGET
-    assert odds.lens is not None
-    assert odds.positions[0].top[0].token == odds.lens.rows[-1][0].token
+def test_the_probabilities_of_a_translation_are_those_of_its_tokens(translator: Run) -> None:
+    prediction = translator.predict(SOURCE, target=TARGET, top_k=3, lens=True)
+    assert prediction.objective == "seq2seq"
+    assert [position.following for position in prediction.positions][-1] == END
+    assert "".join(position.following or "" for position in prediction.positions[:-1]) == TARGET
+    assert prediction.lens is not None
+    assert prediction.positions[0].top[0].token == prediction.lens.rows[-1][0].token
     assert translator.predict(SOURCE).positions, "its own translation"
 
 
 def test_a_masked_model_is_asked_for_what_is_masked() -> None:
     Path("my.txt").write_text(some_text(900), encoding="utf-8")
     run = trained("masked", tiny() | {"objective": "masked"})
-    odds = run.predict("the [MASK] king", top_k=4)
-    [masked] = [position for position in odds.positions if position.following is None]
+    prediction = run.predict("the [MASK] king", top_k=4)
+    [masked] = [position for position in prediction.positions if position.following is None]
     assert masked.token == "[MASK]"
     assert len(masked.top) == 4
-    known = [position for position in odds.positions if position.following is not None]
+    known = [position for position in prediction.positions if position.following is not None]
     assert all(position.following == position.token for position in known)
     view = run.attend("the [MASK] king")
     assert view.allowed.all()
@@ -63,11 +63,11 @@ def test_a_masked_model_is_asked_for_what_is_masked() -> None:
 
 
 def test_the_loss_of_a_text_is_the_mean_over_its_tokens(finished: Run) -> None:
-    odds = finished.predict(some_text(12))
-    nats = [position.nats for position in odds.positions if position.nats is not None]
-    assert len(nats) == len(odds.positions) - 1
-    assert odds.loss == pytest.approx(sum(nats) / len(nats))
-    for position in odds.positions:
+    prediction = finished.predict(some_text(12))
+    nats = [position.nats for position in prediction.positions if position.nats is not None]
+    assert len(nats) == len(prediction.positions) - 1
+    assert prediction.loss == pytest.approx(sum(nats) / len(nats))
+    for position in prediction.positions:
         assert math.fsum(share for _, share in position.top) <= 1 + 1e-5
 
 
@@ -79,6 +79,9 @@ def test_a_long_text_is_cut_with_a_sentence_and_mistakes_are_sentences(finished:
     for look in (finished.attend, finished.predict, translator.attend, translator.predict):
         with pytest.raises(UsageError, match="no text to read"):
             look("")
+    for run in (finished, translator):
+        with pytest.raises(UsageError, match=r"^`of` must be self, cross or encoder, not 'decoder'$"):
+            run.attend("the", of="decoder")  # type: ignore[arg-type]
     with pytest.raises(ClearheadError, match="did you mean `layer`"):
         finished.attend("the", layers=1)  # type: ignore[call-arg]
 

@@ -17,7 +17,7 @@ def parser() -> Parser:
         "predict",
         "Show what a model expects at each position of a text, and how the text surprises it.",
         [
-            ('clearhead predict "Once upon a time"', "the odds at each position, with the newest run"),
+            ('clearhead predict "Once upon a time"', "the probabilities at each position, with the newest run"),
             ('clearhead predict runs/a "Once upon a time" --lens', "also what each layer would say"),
             ('clearhead predict runs/de-en "Ein Mann." --target "A man."', "a translation, given its source"),
         ],
@@ -33,7 +33,7 @@ def parser() -> Parser:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Predict, and print the text, the odds and the lens."""
+    """Predict, and print the text, the probabilities and the lens."""
     load_workflow("predict")
     from clearhead import workflows
     from clearhead.inspection.prediction.terminal import lines_of

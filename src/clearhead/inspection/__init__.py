@@ -55,8 +55,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.inspection.memorization import measure_memorization as measure_memorization
     from clearhead.inspection.prediction.lens import lens_logits as lens_logits
     from clearhead.inspection.prediction.lens import lens_names as lens_names
-    from clearhead.inspection.prediction.odds import Prediction as Prediction
-    from clearhead.inspection.prediction.odds import predict as predict
+    from clearhead.inspection.prediction.prediction import Prediction as Prediction
+    from clearhead.inspection.prediction.prediction import predict as predict
     from clearhead.inspection.steps.strangers import trace_steps as trace_steps
     from clearhead.inspection.steps.table import TraceStep as TraceStep
     from clearhead.inspection.steps.table import TraceTable as TraceTable
@@ -86,7 +86,7 @@ __getattr__, __dir__, __all__ = attach(
         "heads.measures": ("HeadTable", "measure_heads"),
         "memorization": ("Memorization", "measure_memorization"),
         "prediction.lens": ("lens_logits", "lens_names"),
-        "prediction.odds": ("Prediction", "predict"),
+        "prediction.prediction": ("Prediction", "predict"),
         "steps.strangers": ("trace_steps",),
         "steps.table": ("TraceStep", "TraceTable"),
         "view": ("View",),

@@ -1,4 +1,4 @@
-"""The model that every tutorial starts from: the next token's odds depend on the last token alone."""
+"""The model that every tutorial starts from: the next token's probabilities depend on the last token alone."""
 
 import torch
 from torch import Tensor

@@ -16,7 +16,7 @@ SEES_TARGETS = {"encoder"}  # architectures whose targets may be among the input
 def initialize(model: nn.Module, config: ModelConfig, seed: int) -> None:
     """Initialize every parameter but the weights of norms, which their constructors set.
 
-    All tokens then have nearly the same odds: the fresh loss is ln(V) within 2 %.
+    All tokens then have nearly the same probability: the fresh loss is ln(V) within 2 %.
 
     | tensor                             | distribution                   | why                                       |
     |------------------------------------|--------------------------------|-------------------------------------------|

@@ -164,7 +164,7 @@ def _sublayer(draft: Draft, config: ModelConfig, site: AttentionPlan, source: st
         last, rows = draw_attention(draft, config, site, inner)
     dropout = ""
     if rate := config.dropout:
-        about = f"Dropout behind the {kind}"
+        about = f"Dropout after the {kind}"
         node = Node(
             f"{name}.dropout",
             "dropout",

@@ -20,7 +20,7 @@ def gradient_section(probe: GradientProbe) -> str:
 
 def _caption(probe: GradientProbe) -> str:
     config = probe.config
-    model = f"fresh, smaller model of this kind ({probe.smaller})" if probe.smaller else "fresh model"
+    model = f"fresh model of this kind, changed to {probe.changed}," if probe.changed else "fresh model"
     return (
         f"Root mean square of the gradient of each block's matrices, measured on a {model} for {ROWS} "
         f"texts of {config.block_size:,} random tokens. {_reading(probe)}"

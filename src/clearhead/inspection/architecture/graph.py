@@ -10,7 +10,6 @@ from clearhead.config import ModelConfig
 
 Axes = tuple[str, ...]  # symbols, such as ("B", "T", "D")
 
-BATCH, LENGTH = "B", "T"
 SYMBOLS = {  # what an arrow of this role carries
     "ids": "ids",
     "data": "x",
@@ -111,7 +110,7 @@ class SublayerPlan:
 
 @dataclass(frozen=True)
 class Column:
-    """What one stack stands in: nodes before it, its block (folded), nodes behind it.
+    """What one stack stands in: nodes before it, its block (folded), nodes after it.
 
     Attributes:
         before, after: names in the order of the flow.

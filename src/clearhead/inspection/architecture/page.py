@@ -76,11 +76,15 @@ class ArchitectureReport(View):
             return f"{ARCHITECTURES['bigram']} of {config.vocab_size:,} x {config.vocab_size:,}: {total}."
         blocks = counted(config.n_layers, "block")
         if config.architecture == "encoder_decoder":
-            blocks = f"{counted(config.n_encoder_layers, 'block')} that read, {config.n_layers:,} that write"
+            blocks = (
+                f"{counted(config.n_encoder_layers, 'encoder block')} and {counted(config.n_layers, 'decoder block')}"
+            )
         kind = "parallel residuals" if config.parallel_residual else f"{config.norm_position}-norm"
+        flops = compact(costs.flops_per_token)
+        flops += " " if flops[-1].isdigit() else ""  # 9,216 FLOPs, but 1.05 MFLOPs
         return (
             f"{ARCHITECTURES[config.architecture]}: {blocks} ({kind}), {counted(config.n_heads, 'head')} of width "
-            f"{config.head_dim:,}, {total}, {compact(costs.flops_per_token)}FLOPs per token."
+            f"{config.head_dim:,}, {total}, {flops}FLOPs per token."
         )
 
     def rows(self) -> Sequence[Row]:
@@ -181,10 +185,15 @@ class ArchitectureReport(View):
             if variant != actual:
                 extra = estimate_cost(graph.config).parameters - estimate_cost(self.config).parameters
                 change = (
-                    f"{abs(extra):,} parameters {'more' if extra > 0 else 'fewer'}" if extra else "as many parameters"
+                    f"{abs(extra):,} {'more' if extra > 0 else 'fewer'} parameters"
+                    if extra
+                    else "the same number of parameters"
                 )
-                why = "a pre-norm stack ends with a norm of its own" if extra else ""
-                note += f" This model is {actual}-norm; the picture is what if: {change}{f', as {why}' if why else ''}."
+                why = ", because a pre-norm stack ends with a norm of its own" if extra else ""
+                note += (
+                    f" This model is {actual}-norm; the picture shows what it would look like with {variant}-norm: "
+                    f"it would have {change}{why}."
+                )
             yield f'<p class="note" data-variant="{variant}">{text(note)}</p>'
 
     @cached_property

@@ -1,4 +1,4 @@
-"""How large the gradients of a fresh model are, layer by layer, with the norm before and behind each sum."""
+"""How large the gradients of a fresh model are, layer by layer, with the norm before or after each sum."""
 
 import math
 from collections.abc import Sequence
@@ -23,31 +23,34 @@ class GradientProbe:
     Attributes:
         by_position: norm position -> a number per block, of the stack whose output goes to the head.
         config: of the model that was measured, which may be smaller than the one described.
-        smaller: what was made smaller, in words; empty if nothing was.
+        changed: each field of the config that differs, with its value in the model that was measured; empty if it is
+            the one described.
     """
 
     by_position: dict[str, tuple[float, ...]]
     config: ModelConfig
-    smaller: str
+    changed: str
 
 
 def probe_gradients(config: ModelConfig) -> GradientProbe:
     """Build the model with either norm position and take one step's gradient on random tokens: about a second.
 
-    A large model is measured on a smaller one of its kind, with as many heads and up to 24 blocks.
+    A large model is measured on a smaller one of its kind: up to 24 blocks, a context of up to 64 tokens and a
+    vocabulary of up to 512; if it is wide, up to 4 heads of width 32 and a d_model of up to 128, with a feed-forward,
+    KV heads and a rotary share to match. Every model is measured without dropout, padding and a start token.
 
     Args:
         config: of a model with blocks.
     """
-    small, smaller = shrink(config)
+    small, changed = shrink(config)
     can_be_post = not config.parallel_residual
     positions = ("pre", "post") if can_be_post else ("pre",)
     measured = {position: _gradients(small.model_copy(update={"norm_position": position})) for position in positions}
-    return GradientProbe(measured, small, smaller)
+    return GradientProbe(measured, small, changed)
 
 
 def shrink(config: ModelConfig) -> tuple[ModelConfig, str]:
-    """The config with sizes that take a second, and what changed."""
+    """The config with sizes that take a second, and each field that changed, with its new value."""
     update: dict[str, object] = {name: largest for name, largest in LARGEST.items() if getattr(config, name) > largest}
     if config.source_vocab_size is not None:
         update["source_vocab_size"] = min(config.source_vocab_size, LARGEST["vocab_size"])
@@ -64,9 +67,15 @@ def shrink(config: ModelConfig) -> tuple[ModelConfig, str]:
         }
     update |= {"dropout": 0.0, "attention_dropout": 0.0, "feedforward_dropout": 0.0, "pad_id": None}
     update |= {"decoder_start_id": None, "ngram_rows": min(config.ngram_rows, 1024)}
-    named = [name for name in ("n_layers", "d_model", "block_size", "vocab_size") if name in update]
+    if config.architecture != "encoder_decoder":
+        update.pop("n_encoder_layers", None)  # which no other model has
     small = config.model_copy(update=update)
-    return small, ", ".join(f"{name} {getattr(small, name):,}" for name in named)
+    values = {name: value for name, value in update.items() if value != getattr(config, name)}
+    return small, ", ".join(f"{name} {_shown(value)}" for name, value in values.items())
+
+
+def _shown(value: object) -> str:
+    return "none" if value is None else f"{value:,g}" if isinstance(value, int | float) else str(value)
 
 
 def _gradients(config: ModelConfig) -> tuple[float, ...]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import get_args
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from clearhead.inspection.capture.trace import Array
 from clearhead.inspection.view import Row, View
 from clearhead.models import LanguageModel
 from clearhead.models.eval_mode import evaluating, refuse_not_finite
+from clearhead.pages import one_line
 from clearhead.wording import counted
 
 NAMES: dict[AttentionKind, str] = {"self": "self-attention", "cross": "cross-attention", "encoder": "encoder attention"}
@@ -144,9 +146,12 @@ def attend(
         layer, head: counted from 0; both, or neither for an overview.
 
     Raises:
-        UsageError: the model has no such attention, layer or head.
+        UsageError: `of` is no kind of attention, or the model has no such attention, layer or head.
         ClearheadError: the model's output is not finite.
     """
+    if of is not None and of not in get_args(AttentionKind):
+        known: tuple[str, ...] = get_args(AttentionKind)
+        raise UsageError(f"`of` must be {', '.join(known[:-1])} or {known[-1]}, not '{one_line(str(of))}'")
     kinds = {site.kind for site in attention_sites(model)}
     of = of or default_kind(model)
     sites = [site for site in attention_sites(model) if site.kind == of]

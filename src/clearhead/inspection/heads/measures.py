@@ -7,6 +7,7 @@ three scores are the mean attention to the tokens that the pattern names, as Ols
 them: on random tokens that are repeated, in which nothing else could be attended to for its meaning.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -36,7 +37,7 @@ class Head:
 
     Attributes:
         kind, layer, head: which it is, counted from 0.
-        entropy: of its attention, in nats; exp of it is how many tokens it looks at.
+        entropy: of its attention, in bits; 2 to its power is how many tokens it looks at.
         previous_token: attention to the token before.
         duplicate_token: attention to earlier occurrences of the same token.
         induction: attention to the tokens that came after earlier occurrences of the same token.
@@ -181,7 +182,7 @@ def _repeated_inputs(model: LanguageModel, rows: int, seed: int) -> tuple[Tensor
 def _measure(site: AttentionSite, attention: Tensor, ids: Tensor, is_token: Tensor) -> list[Head]:
     """The heads of one attention, with weights (B, H, T_q, T_k), ids of the queries and which are counted, (B, T_q)."""
     attention = attention.double()
-    entropies = _mean(torch.special.entr(attention).sum(-1), is_token)
+    entropies = _mean(torch.special.entr(attention).sum(-1) / math.log(2), is_token)
     measures: dict[str, list[float | None]] = {}
     if site.kind != "cross":
         for pattern, target in zip(PATTERNS, _targets(ids, is_token), strict=True):

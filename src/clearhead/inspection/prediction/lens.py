@@ -53,5 +53,5 @@ def has_final_norm(model: LanguageModel) -> bool:
 def _stack(model: LanguageModel) -> StackSite:
     stack = main_stack(model)
     if stack is None:
-        raise UsageError("this model has no layers to look between, only a table of odds; leave out `lens`")
+        raise UsageError("this model has no layers to look between, only a table of logits; leave out `lens`")
     return stack

@@ -1,4 +1,4 @@
-"""Odds as a page: the text colored by surprisal, what was likely instead, and the lens."""
+"""Probabilities as a page: the text colored by surprisal, what was likely instead, and the lens."""
 
 from functools import cache
 from importlib import resources
@@ -10,7 +10,7 @@ from clearhead.pages import text
 from clearhead.wording import counted
 
 if TYPE_CHECKING:
-    from clearhead.inspection.prediction.odds import Lens, LensCell, PositionOdds, Prediction
+    from clearhead.inspection.prediction.prediction import Lens, LensCell, PositionPrediction, Prediction
 
 MOST_BITS = 12  # of surprisal: the darkest shade
 MAX_POSITIONS = 512  # on a page
@@ -26,15 +26,15 @@ body { max-width: 76rem; }
 .panel { display: grid; grid-template-columns: minmax(18rem, 1fr); border: 1px solid var(--line); border-radius: 10px;
   padding: .9rem 1.2rem 1.1rem; margin-top: 1rem; background: var(--card); }
 .panel h3 { margin: 0; } .panel p { margin: .3rem 0 .7rem; }
-.odds { list-style: none; margin: 0; padding: 0; display: grid; gap: .25rem; max-width: 44rem; }
-.odds li { display: grid; grid-template-columns: 9rem 1fr 4rem; gap: .7rem; align-items: center; }
-.odds .token { justify-self: end; margin: 0; max-width: 9rem; overflow: hidden; white-space: nowrap;
+.candidates { list-style: none; margin: 0; padding: 0; display: grid; gap: .25rem; max-width: 44rem; }
+.candidates li { display: grid; grid-template-columns: 9rem 1fr 4rem; gap: .7rem; align-items: center; }
+.candidates .token { justify-self: end; margin: 0; max-width: 9rem; overflow: hidden; white-space: nowrap;
   text-overflow: ellipsis; }
-.odds .bar { height: .8rem; background: color-mix(in srgb, var(--accent) 14%, transparent); border-radius: 3px; }
-.odds .bar i { display: block; height: 100%; width: calc(var(--p) * 100%); min-width: 1px; background: var(--accent);
-  border-radius: 3px; }
-.odds b { font-weight: 600; font-variant-numeric: tabular-nums; text-align: right; }
-.odds .true .token { outline: 2px solid var(--accent); }
+.candidates .bar { height: .8rem; background: color-mix(in srgb, var(--accent) 14%, transparent); border-radius: 3px; }
+.candidates .bar i { display: block; height: 100%; width: calc(var(--p) * 100%); min-width: 1px;
+  background: var(--accent); border-radius: 3px; }
+.candidates b { font-weight: 600; font-variant-numeric: tabular-nums; text-align: right; }
+.candidates .true .token { outline: 2px solid var(--accent); }
 .legend { color: var(--soft); font-size: .85rem; }
 .grid { line-height: 1.5; }
 .legend .token { color: var(--ink, inherit); }
@@ -64,7 +64,7 @@ def data(view: "Prediction") -> dict[str, object]:
             {
                 "heading": heading(view, position),
                 "sentence": sentence(position),
-                "top": [[visible(odds.token), odds.probability] for odds in position.top],
+                "top": [[visible(candidate.token), candidate.probability] for candidate in position.top],
                 "following": None if position.following is None else visible(position.following),
             }
             for position in view.positions[:MAX_POSITIONS]
@@ -72,13 +72,13 @@ def data(view: "Prediction") -> dict[str, object]:
     }
 
 
-def heading(view: "Prediction", position: "PositionOdds") -> str:
+def heading(view: "Prediction", position: "PositionPrediction") -> str:
     """Which position it is."""
     token = visible(position.token, 24)
     return f"In place of “{token}”" if view.objective == "masked" else f"After “{token}”"
 
 
-def sentence(position: "PositionOdds") -> str:
+def sentence(position: "PositionPrediction") -> str:
     """What the model makes of the token that follows."""
     entropy = f"Entropy {position.entropy:.2f} bits."
     if position.following is None or position.probability is None:
@@ -105,9 +105,11 @@ def _strip(view: "Prediction") -> str:
             tokens.append(f'<span class="token">{label}</span>')
             continue
         index = number[id(position)]
+        if index >= MAX_POSITIONS:
+            break
         tokens.append(_button(label, index, index == shown, position.bits))
-    if view.positions[-1].following is None and view.objective != "masked":
-        index = len(view.positions) - 1
+    index = len(view.positions) - 1
+    if view.positions[-1].following is None and view.objective != "masked" and index < MAX_POSITIONS:
         tokens.append(_button("?", index, index == shown, None))
     key = "".join(
         f'<span class="token" style="--w:{shade(bits):.3f}">{bits}{"+" * (bits == MOST_BITS)}</span>' for bits in TICKS
@@ -138,7 +140,7 @@ def shade(bits: float) -> float:
 
 
 def shown_position(view: "Prediction") -> int:
-    """The position whose odds are shown first: the one that nothing follows yet, or the first of the masked."""
+    """The position whose candidates are shown first: the one that nothing follows yet, or the first of the masked."""
     opened = [index for index, position in enumerate(view.positions[:MAX_POSITIONS]) if position.following is None]
     if opened:
         return opened[0]
@@ -149,14 +151,16 @@ def shown_position(view: "Prediction") -> int:
 def _panel(view: "Prediction") -> str:
     position = view.positions[shown_position(view)]
     entries = "".join(
-        f"<li{' class=true' * (odds.token == position.following)}>"
-        f'<span class="token">{text(visible(odds.token))}</span>'
-        f'<span class="bar"><i style="--p:{odds.probability:.4f}"></i></span><b>{odds.probability:.1%}</b></li>'
-        for odds in position.top
+        f"<li{' class=true' * (candidate.token == position.following)}>"
+        f'<span class="token">{text(visible(candidate.token))}</span>'
+        f'<span class="bar"><i style="--p:{candidate.probability:.4f}"></i></span>'
+        f"<b>{candidate.probability:.1%}</b></li>"
+        for candidate in position.top
     )
     return (
         f'<section class="panel strip" aria-live="polite"><h3 id="heading">{text(heading(view, position))}</h3>'
-        f'<p id="sentence">{text(sentence(position))}</p><ol class="odds" id="odds">{entries}</ol></section>'
+        f'<p id="sentence">{text(sentence(position))}</p>'
+        f'<ol class="candidates" id="candidates">{entries}</ol></section>'
     )
 
 
@@ -165,7 +169,9 @@ def _table(view: "Prediction") -> str:
     head = "".join(f'<th scope="col"{" class=name" * (name in names[1:3] + names[8:])}>{name}</th>' for name in names)
     body = []
     for index, position in enumerate(view.positions[:MAX_POSITIONS]):
-        top = ", ".join(f"{visible(odds.token, LABEL)} {odds.probability:.1%}" for odds in position.top[:4])
+        top = ", ".join(
+            f"{visible(candidate.token, LABEL)} {candidate.probability:.1%}" for candidate in position.top[:4]
+        )
         numbers: tuple[str, ...] = ("", "", "", "")
         if position.probability is not None:
             numbers = (

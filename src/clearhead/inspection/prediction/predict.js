@@ -4,7 +4,7 @@
 {
   const data = JSON.parse(document.getElementById("data").textContent);
   const buttons = [...document.querySelectorAll("#tokens button")];
-  const odds = document.getElementById("odds");
+  const candidates = document.getElementById("candidates");
 
   function make(name, className, text) {
     const element = document.createElement(name);
@@ -27,7 +27,7 @@
     const position = data.positions[Number(button.dataset.position)];
     document.getElementById("heading").textContent = position.heading;
     document.getElementById("sentence").textContent = position.sentence;
-    odds.replaceChildren(...position.top.map((pair) => entry(pair, position.following)));
+    candidates.replaceChildren(...position.top.map((pair) => entry(pair, position.following)));
     buttons.forEach((other) => other.setAttribute("aria-pressed", other === button));
   }
 

@@ -1,4 +1,4 @@
-"""Odds as pictures: a bar of surprisal for each token, or the grid of the lens."""
+"""Probabilities as pictures: a bar of surprisal for each token, or the grid of the lens."""
 
 from typing import TYPE_CHECKING
 
@@ -7,7 +7,7 @@ from clearhead.inspection.labels import columns, in_columns, visible
 from clearhead.pages import text
 
 if TYPE_CHECKING:
-    from clearhead.inspection.prediction.odds import Lens, LensCell, Prediction
+    from clearhead.inspection.prediction.prediction import Lens, LensCell, Prediction
 
 MAX_BARS, MAX_COLUMNS = 96, 32
 STEP, HEIGHT, LEFT = 24, 180, 48

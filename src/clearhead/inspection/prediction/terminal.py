@@ -1,4 +1,4 @@
-"""Odds on a terminal: the text colored by surprisal, a table of the positions, the lens."""
+"""Probabilities on a terminal: the text colored by surprisal, a table of the positions, the lens."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from clearhead.inspection.labels import columns, in_columns, visible
 from clearhead.inspection.prediction.page import MOST_BITS, TICKS, caption, percent, shade
 
 if TYPE_CHECKING:
-    from clearhead.inspection.prediction.odds import Lens, PositionOdds, Prediction
+    from clearhead.inspection.prediction.prediction import Lens, PositionPrediction, Prediction
 
 TOKEN, BAR, CELL = 14, 30, 10
 BRIGHT = 0.5  # from here on a tile is bright, and its text dark
@@ -22,7 +22,7 @@ def lines_of(view: "Prediction", ink: Ink, width: int | None) -> Iterator[Line]:
     for position in view.positions:
         if position.following is None:
             yield (("", ""),)
-            yield from _odds(view, position)
+            yield from _candidates(view, position)
     if view.lens is not None:
         yield (("", ""),)
         yield from _lens(view, view.lens, ink, width)
@@ -49,7 +49,8 @@ def _colored_text(view: "Prediction") -> Iterator[Line]:
 def _table(view: "Prediction", width: int | None) -> Iterator[Line]:
     yield (
         (
-            f"{'':>4}  {'token':<{TOKEN}}  {'in the text':<{TOKEN}}       p   bits   nats   rank  entropy  likeliest",
+            f"{'':>4}  {'token':<{TOKEN}}  {'in the text':<{TOKEN}}  "
+            "      p   bits   nats     rank  entropy  likeliest",
             "bold",
         ),
     )
@@ -60,26 +61,26 @@ def _table(view: "Prediction", width: int | None) -> Iterator[Line]:
         if position.probability is None:
             line += f"{'':>30}  "
         else:
-            line += f"{percent(position.probability):>6}  "
-            line += f"{position.bits:>5.2f}  {position.nats:>5.2f}  {position.rank:>5,}  "
+            line += f"{percent(position.probability):>7}  "
+            line += f"{position.bits:>5.2f}  {position.nats:>5.2f}  {position.rank:>7,}  "
         line += f"{position.entropy:>7.2f}"
-        for odds in position.top:
-            candidate = f"  {visible(odds.token, TOKEN)} {odds.probability:.1%}"
-            if width is not None and columns(line) + columns(candidate) > width:
+        for candidate in position.top:
+            addition = f"  {visible(candidate.token, TOKEN)} {candidate.probability:.1%}"
+            if width is not None and columns(line) + columns(addition) > width:
                 break
-            line += candidate
+            line += addition
         yield ((line, ""),)
 
 
-def _odds(view: "Prediction", position: "PositionOdds") -> Iterator[Line]:
+def _candidates(view: "Prediction", position: "PositionPrediction") -> Iterator[Line]:
     preposition = "in place of" if view.objective == "masked" else "after"
     yield ((f"The likeliest tokens {preposition} “{visible(position.token, 24)}”:", "bold"),)
-    for odds in position.top:
-        bar = f"{'▇' * round(odds.probability * BAR):<{BAR}}"
+    for candidate in position.top:
+        bar = f"{'▇' * round(candidate.probability * BAR):<{BAR}}"
         yield (
-            (f"{in_columns(visible(odds.token), TOKEN, right=True)}  ", ""),
+            (f"{in_columns(visible(candidate.token), TOKEN, right=True)}  ", ""),
             (bar, "blue"),
-            (f" {odds.probability:>6.1%}", ""),
+            (f" {candidate.probability:>6.1%}", ""),
         )
 
 

@@ -23,7 +23,7 @@ STEPS = 600
 RATES = (3e-3, 1e-3, 1e-2)  # one of them suits the model
 ROWS, FEW_ROWS = 16, 4  # of a batch; few to learn by heart
 LETTERS = 8  # ids that a task is written in: a rule is learned sooner in a small alphabet
-HEARD = 0.9  # of the loss of even odds: a source that is not read leaves all of it
+HEARD = 0.9  # of the loss of uniform probabilities: a source that is not read leaves all of it
 
 Batch = tuple[Inputs, Tensor]  # targets (B, T)
 
@@ -36,7 +36,7 @@ class LossTask:
     what: str
     draw: Callable[[Subject, torch.Generator], Batch]
     by_heart: bool = False  # one batch again and again
-    enough: float = 0.5  # of the loss of even odds: what is below is learned
+    enough: float = 0.5  # of the loss of uniform probabilities: what is below is learned
 
 
 @model_check("W01", "tasks", order=360, covers=("W02",), needs=SOUND, level="deep", of_tokens=True)
@@ -66,7 +66,8 @@ def tasks(subject: Subject) -> list[Finding]:
             subject.journal.paths.append(f"{task.what}: not judged, as {SECONDS:g} s were over")
         else:
             rates = ", ".join(f"{rate:g}" for rate in RATES)
-            witness = f"{task.name}: after {STEPS} steps at rates {rates} the loss is {best:.0%} of even odds"
+            reached_loss = f"the loss is {best:.0%} of that of uniform probabilities"
+            witness = f"{task.name}: after {STEPS} steps at rates {rates} {reached_loss}"
             id = "W01" if task.by_heart else "W02"
             findings.append(finding(id, witness, value=best, threshold=task.enough, status="warn"))
     return findings
@@ -83,7 +84,7 @@ def _attempts(subject: Subject, task: LossTask, deadline: float) -> Iterator[flo
 
 
 def _train(subject: Subject, task: LossTask, rate: float, steps: int) -> float:
-    """The mean of the last losses, relative to even odds; ends as soon as the task is learned."""
+    """The mean of the last losses, relative to that of uniform probabilities; ends as soon as the task is learned."""
     model = twin(subject.fresh)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.95))
     generator = subject.generator(31)

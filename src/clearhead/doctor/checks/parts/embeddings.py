@@ -188,7 +188,8 @@ def fresh_loss(subject: Subject) -> list[Finding]:
     loss, even = float(F.cross_entropy(logits.flatten(0, 1), targets.flatten())), math.log(logits.shape[-1])
     if abs(loss - even) <= ODD:
         return []
-    witness = f"its loss on random targets is {loss:.2f}; even odds for {logits.shape[-1]} tokens give {even:.2f}"
+    uniform = f"uniform probabilities over {logits.shape[-1]} tokens give {even:.2f}"
+    witness = f"its loss on random targets is {loss:.2f}; {uniform}"
     status: Status = "fail" if loss - even > ABSURD and freshness(subject.fresh)[0] else "warn"
     return [finding("E04", witness, value=loss - even, threshold=ODD, where=_head(subject), status=status)]
 

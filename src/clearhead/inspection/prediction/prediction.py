@@ -20,11 +20,11 @@ from clearhead.models.eval_mode import evaluating, refuse_not_finite
 from clearhead.wording import counted
 
 Objective = Literal["causal", "masked", "seq2seq"]
-Spell = Callable[[int | None, int], str]  # the text of the second token where it stands behind the first, if any
+Spell = Callable[[int | None, int], str]  # the text of the second token where it stands after the first, if any
 LN2 = math.log(2)
 
 
-class TokenOdds(NamedTuple):
+class TokenProbability(NamedTuple):
     """A token that may stand there, and how probable it is."""
 
     token: str
@@ -32,7 +32,7 @@ class TokenOdds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PositionOdds:
+class PositionPrediction:
     """What the model expects at a position.
 
     Attributes:
@@ -49,7 +49,7 @@ class PositionOdds:
     log_probability: float | None
     rank: int | None
     entropy: float
-    top: tuple[TokenOdds, ...]
+    top: tuple[TokenProbability, ...]
 
     @property
     def probability(self) -> float | None:
@@ -102,7 +102,7 @@ class Prediction(View):
     """What a model expects at each position of a text."""
 
     objective: Objective
-    positions: tuple[PositionOdds, ...]
+    positions: tuple[PositionPrediction, ...]
     lens: Lens | None = None
 
     @property
@@ -112,7 +112,7 @@ class Prediction(View):
         return sum(nats) / len(nats) if nats else None
 
     @property
-    def colored(self) -> list[tuple[str, PositionOdds | None]]:
+    def colored(self) -> list[tuple[str, PositionPrediction | None]]:
         """Each token of the text with the position that predicted it; the first of a text is not predicted."""
         if self.objective == "masked":
             return [(position.token, position) for position in self.positions]
@@ -121,9 +121,11 @@ class Prediction(View):
 
     @property
     def title(self) -> str:
-        return {"causal": "Next-token odds", "masked": "Odds of each token", "seq2seq": "Odds of the translation"}[
-            self.objective
-        ]
+        return {
+            "causal": "Next-token probabilities",
+            "masked": "Probabilities of each token",
+            "seq2seq": "Probabilities of the translation",
+        }[self.objective]
 
     @property
     def verdict(self) -> str:
@@ -168,7 +170,8 @@ class Prediction(View):
             "objective": self.objective,
             "loss": self.loss,
             "positions": [
-                position.as_dict() | {"top": [odds._asdict() for odds in position.top]} for position in self.positions
+                position.as_dict() | {"top": [candidate._asdict() for candidate in position.top]}
+                for position in self.positions
             ],
             "lens": None if self.lens is None else [[vars(cell) for cell in cells] for cells in self.lens.rows],
         }
@@ -191,10 +194,10 @@ class Prediction(View):
         return page.data(self)
 
 
-def _columns(position: PositionOdds) -> Row:
+def _columns(position: PositionPrediction) -> Row:
     columns: Row = {}
-    for number, odds in enumerate(position.top, start=1):
-        columns |= {f"top_{number}": odds.token, f"top_{number}_probability": odds.probability}
+    for number, candidate in enumerate(position.top, start=1):
+        columns |= {f"top_{number}": candidate.token, f"top_{number}_probability": candidate.probability}
     return columns
 
 
@@ -216,7 +219,7 @@ def predict(
         inputs: what it takes, in one row each: ids (1, T), or of a translator (1, T_src) and (1, T).
         labels: a text for each of the T tokens.
         following: the token that follows each of them, or None.
-        spell: the text of a token where it stands behind another.
+        spell: the text of a token where it stands after another.
         objective: what the model learned.
         top_k: how many of the likeliest tokens to keep.
         lens: also look between the layers.
@@ -248,7 +251,7 @@ def _positions(
     following: Sequence[int | None],
     spell: Spell,
     top_k: int,
-) -> tuple[PositionOdds, ...]:
+) -> tuple[PositionPrediction, ...]:
     log_probs = logits.log_softmax(-1)  # (T, V)
     entropies = (-(log_probs.exp() * log_probs).sum(-1) / LN2).tolist()
     best, tokens = log_probs.topk(min(top_k, logits.shape[-1]))
@@ -257,13 +260,13 @@ def _positions(
         target = following[index]
         top = zip(tokens[index].tolist(), best[index].exp().tolist(), strict=True)
         positions.append(
-            PositionOdds(
+            PositionPrediction(
                 label,
                 None if target is None else spell(before[index], target),
                 None if target is None else float(log_probs[index, target]),
                 None if target is None else _rank(logits[index], target),
                 entropies[index],
-                tuple(TokenOdds(spell(before[index], token), share) for token, share in top),
+                tuple(TokenProbability(spell(before[index], token), share) for token, share in top),
             )
         )
     return tuple(positions)
