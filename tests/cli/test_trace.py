@@ -58,7 +58,10 @@ def test_a_preset_is_traced_without_building_it(call: Caller) -> None:
     assert any(re.match(r"stack\.blocks\.1 to 3: the same, \d+ steps each", line) for line in lines)
     assert re.search(r"lm_head +linear +\(B, T, V\) +1 x 128 x 65 +float32", "\n".join(lines))
     assert "813,440 parameters" in lines[-1]
-    assert "262,144 entries, 1.0 MB; at 4,096 tokens 268,435,456, 1.0 GB; a fused kernel never holds them" in lines[-1]
+    assert (
+        "262,144 entries, 1.0 MB; at 4,096 tokens 268,435,456 entries, 1.0 GB; a fused kernel never holds them"
+        in lines[-1]
+    )
     every = call("trace", "--preset", "tutorial", "--all").out.splitlines()
     assert len(every) > len(lines) + 50
     assert any(line.startswith("stack.blocks.3.feedforward.part.down") for line in every)

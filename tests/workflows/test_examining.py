@@ -41,7 +41,7 @@ def test_runs_are_found_by_folder_and_by_name(here: Path) -> None:
 
 
 def test_without_a_run_the_newest_is_none() -> None:
-    with pytest.raises(DataError, match="there is no run here yet; name what to examine"):
+    with pytest.raises(DataError, match="there is no run here yet"):
         resolve(None)
 
 

@@ -122,7 +122,9 @@ def resolve(typed: str | None) -> Target:
     if typed is None:
         folder = newest_folder()
         if folder is None:
-            raise DataError("there is no run here yet; name what to examine, as in 'clearhead doctor mymodel.py:build'")
+            raise DataError(
+                "there is no run here yet; 'clearhead train' makes one, or name a model, as in mymodel.py:build"
+            )
         return Target("run", str(folder))
     try:
         return read(typed, find_folder)

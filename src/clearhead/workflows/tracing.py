@@ -60,6 +60,8 @@ def trace(
         raise UsageError(NO_TEXT)
     if tokens is not None:
         raise UsageError("`tokens` is for runs and presets; for other models, the doctor finds the lengths they take")
+    if named.kind == "architecture" and on_notice:
+        on_notice(f"{target} is built small, not in its published size, and with random weights")
     request = Request(str(target), STRANGER, settings=settings or {})
     return TraceTable.from_dict(examine_isolated(request, timeout=timeout))
 

@@ -101,13 +101,14 @@ class TraceTable(View):
         if not steps:
             return "No attention scores were seen."
         now, later = self.scores
-        costs = f"{now.entries:,} entries, {in_bytes(now.bytes)}; at {later.T:,} tokens {later.entries:,}"
+        costs = f"{now.entries:,} entries, {in_bytes(now.bytes)}; at {later.T:,} tokens {later.entries:,} entries"
+        rows = f" of {self.sizes['B']} rows" if self.sizes.get("B", 1) > 1 else ""
         fused = sum(step.is_fused for step in steps)
         held = "a fused kernel never holds them" if fused == len(steps) else "they are held in memory"
         if 0 < fused < len(steps):
             held = f"a fused kernel never holds those of {fused} of {len(steps)} attentions"
         kinds = " and ".join(dict.fromkeys(_lengths(step) for step in steps))
-        return f"Attention scores over all heads and layers ({kinds}): {costs}, {in_bytes(later.bytes)}; {held}."
+        return f"Attention scores over all heads and layers{rows} ({kinds}): {costs}, {in_bytes(later.bytes)}; {held}."
 
     @property
     def score_steps(self) -> tuple[TraceStep, ...]:
