@@ -45,7 +45,7 @@ def _file(metavar: str, name: str) -> Path:
     if not os.access(path.parent, os.W_OK):
         why = "cannot be written to" if path.parent.is_dir() else "is not there"
         raise argparse.ArgumentTypeError(f"cannot be written: the folder {path.parent} {why}")
-    return path
+    return Path(name)
 
 
 def write_views(args: argparse.Namespace, view: "View", console: Console) -> None:
@@ -64,6 +64,6 @@ def write_views(args: argparse.Namespace, view: "View", console: Console) -> Non
 
 def _write(path: Path, content: str) -> None:
     try:
-        write_text(path, content)
+        write_text(Path(os.path.realpath(path)), content)
     except OSError as error:
         raise ClearheadError(f"cannot write {path} ({error.strerror or error}); name another file") from None
