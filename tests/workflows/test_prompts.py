@@ -6,9 +6,11 @@ import pytest
 from pair_helpers import tiny_translator, write_pairs
 from workflow_helpers import some_text, tiny, trained
 
+from clearhead.data import Tokenizer
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.workflows import Run, train
-from clearhead.workflows.prompts import END, START, read_prompt
+from clearhead.workflows.predicting import speller
+from clearhead.workflows.prompts import END, PART, START, read_prompt
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +70,11 @@ def test_what_cannot_be_read_is_one_sentence(finished: Run, translator: Run) -> 
         read_prompt(finished, "the", "the")
     with pytest.raises(ClearheadError, match="'Ω'"):
         read_prompt(finished, "Ω")
+
+
+def test_a_token_after_part_of_a_character_is_spelled_without_it() -> None:
+    tokenizer = Tokenizer.train_bpe(iter(["the end, and the end"] * 3), 260, end=True)
+    first, second, *_, last = tokenizer.encode("Üx").tolist()
+    spell = speller(tokenizer)
+    assert (spell(None, first), spell(first, second)) == (PART, "Ü")
+    assert spell(second, last) == "x"

@@ -5,10 +5,8 @@ import argparse
 from clearhead.cli.arguments import Parser, whole_number
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
-from clearhead.cli.implied_run import implied_run
 from clearhead.cli.output import notice
-from clearhead.cli.standard_input import standard_input
-from clearhead.cli.views import add_view_options, write_views
+from clearhead.cli.views import add_prompt_options, add_view_options, run_and_prompt, write_views
 
 
 def parser() -> Parser:
@@ -22,8 +20,7 @@ def parser() -> Parser:
             ('clearhead attend runs/de-en "Ein Mann schläft."', "where a translation looks in its source"),
         ],
     )
-    parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
-    parser.add_argument("text", nargs="?", help="what the model reads, or - for standard input")
+    add_prompt_options(parser)
     parser.add_argument("--layer", type=whole_number, metavar="N", help="with --head: this layer, counted from 0")
     parser.add_argument("--head", type=whole_number, metavar="N", help="with --layer: this head, counted from 0")
     parser.add_argument(
@@ -31,8 +28,6 @@ def parser() -> Parser:
         choices=("self", "cross", "encoder"),
         help="which attention (default: a translator's cross-attention, else self)",
     )
-    parser.add_argument("--target", metavar="TEXT", help="a translation to look at (default: the model's own)")
-    parser.add_argument("--device", help="auto, cpu, cuda, mps")
     add_view_options(parser)
     return parser
 
@@ -43,11 +38,8 @@ def run(args: argparse.Namespace) -> None:
     from clearhead import workflows
     from clearhead.inspection.attention.terminal import head_table, heat_map
 
-    which, text = workflows.run_and_text(getattr(args, "run", None), getattr(args, "text", None))
-    if text == "-":
-        text = standard_input("text").removesuffix("\n").removesuffix("\r")  # the end of a line that a shell puts there
     options = {name: getattr(args, name) for name in ("target", "of", "layer", "head", "device") if name in args}
-    view = workflows.attend(implied_run(which), text or "", **options, on_notice=notice)
+    view = workflows.attend(*run_and_prompt(args), **options, on_notice=notice)
     console = Console(json=args.json)
     console.say(view.title, "bold")
     console.say(view.verdict)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser
 from clearhead.cli.console import Console
+from clearhead.cli.implied_run import implied_run
+from clearhead.cli.standard_input import standard_input
 from clearhead.errors import ClearheadError
 from clearhead.files import write_text
 
@@ -20,6 +22,24 @@ FILES = {
     "csv": ("FILE.csv", "write the numbers to this file, as a table"),
     "svg": ("FILE.svg", "write the picture to this file"),
 }
+
+
+def add_prompt_options(parser: Parser) -> None:
+    """A run, a text that it reads, a translation to look at, and where to compute."""
+    parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
+    parser.add_argument("text", nargs="?", help="what the model reads, or - for standard input")
+    parser.add_argument("--target", metavar="TEXT", help="a translation to look at (default: the model's own)")
+    parser.add_argument("--device", help="auto, cpu, cuda, mps")
+
+
+def run_and_prompt(args: argparse.Namespace) -> tuple[str, str]:
+    """The run, the newest where none is named, and the text for it."""
+    from clearhead import workflows
+
+    which, text = workflows.run_and_text(getattr(args, "run", None), getattr(args, "text", None))
+    if text == "-":
+        text = standard_input("text").removesuffix("\n").removesuffix("\r")  # the end of a line that a shell puts there
+    return implied_run(which), text or ""
 
 
 def add_view_options(parser: Parser, *, svg: bool = True) -> None:

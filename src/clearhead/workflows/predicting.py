@@ -6,10 +6,11 @@ from pathlib import Path
 
 from clearhead import inspection
 from clearhead.data import Tokenizer
+from clearhead.inference.text_stream import INCOMPLETE
 from clearhead.inspection import Prediction
 from clearhead.options import has_arguments
 from clearhead.workflows.hardware import enough_memory
-from clearhead.workflows.prompts import read_prompt, token_labels
+from clearhead.workflows.prompts import PART, read_prompt, token_labels
 from clearhead.workflows.runs.folder import RunFolder
 
 
@@ -53,12 +54,13 @@ def predict(
 
 
 def speller(tokenizer: Tokenizer) -> Callable[[int | None, int], str]:
-    """The text of a token where it stands behind another: what it adds."""
+    """The text of a token after another: what it adds; a label where both are parts of an unfinished character."""
 
     @cache
     def spell(before: int | None, token: int) -> str:
         if token >= tokenizer.vocab_size:  # a model may have room for more than there are
             return f"⟨{token}⟩"
-        return token_labels(tokenizer, [token] if before is None else [before, token])[-1]
+        label = token_labels(tokenizer, [token] if before is None else [before, token])[-1]
+        return label.lstrip(INCOMPLETE) or PART  # `before` may end a character whose beginning is not decoded here
 
     return spell
