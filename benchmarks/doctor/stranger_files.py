@@ -1,0 +1,172 @@
+"""Models that strangers wrote: where each is to be had, what it is, and what is wrong with it. Knows no doctor.
+
+One TOML file a repository, `strangers/HALF/OWNER+NAME.toml`, holds its commit and, for each model, a wrapper of ours
+that builds it and the judgement of a person who read it before the doctor was run. No code of theirs is kept here: it
+is fetched, at that commit, into `build/strangers`.
+
+Half of the repositories, chosen by a hash of their names, are open: the doctor is mended with sight of them. The other
+half is locked: it is run to be counted, and nobody reads it in order to mend something.
+"""
+
+import io
+import os
+import subprocess
+import tarfile
+import tomllib
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+HERE = Path(__file__).resolve().parent
+MANIFEST = HERE / "strangers"
+BUILD = Path("build") / "strangers"
+HALVES = ("open", "locked")
+READ = (".py", ".ipynb", ".json", ".yaml", ".yml", ".toml", ".cfg", ".txt", ".md")  # the files that are fetched
+COMMIT = Field(pattern="^[0-9a-f]{40}$")
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Fault(Frozen):
+    """One thing that is wrong.
+
+    Attributes:
+        id: of the doctor's catalogue; "none" where it has no word for it.
+        also: other ids that describe the same fault as well.
+        modules: paths of the modules at fault, in which `*` is any one name; none where it is the model or a loss.
+        line: `path:number` in the repository.
+        certainty: "proved" by the model's `proof`, or "read".
+        latent: the model gives wrong results in circumstances only, such as half precision or very long inputs.
+    """
+
+    id: str = Field(pattern="^([A-Z][0-9]{2}|none)$")
+    also: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    line: str
+    why: str
+    certainty: Literal["proved", "read"]
+    latent: bool = False
+
+
+class Stranger(Frozen):
+    """One model, or one loss.
+
+    Attributes:
+        ask: "model", whose wrapper has `build()`, or "loss", whose wrapper has `compute(logits, labels)`.
+        folder: in the repository, from which its modules are imported.
+        wrapper: Python; `ROOT` is the folder of the repository.
+        proof: Python after the wrapper; it ends without an exception only if the faults that are "proved" are there.
+    """
+
+    name: str = Field(pattern="^[a-z0-9_]+$")
+    ask: Literal["model", "loss"] = "model"
+    kind: Literal["causal", "bidirectional", "seq2seq", "other"]
+    folder: str = "."
+    wrapper: str
+    proof: str = ""
+    note: str = ""
+
+
+class Model(Stranger):
+    """A model as its repository has it today; healthy without faults."""
+
+    faults: tuple[Fault, ...] = ()
+
+    @model_validator(mode="after")
+    def _is_proved(self) -> Self:
+        if any(fault.certainty == "proved" for fault in self.faults) and not self.proof:
+            raise ValueError(f"{self.name}: a fault that is 'proved' needs a 'proof'")
+        return self
+
+
+class Bug(Stranger):
+    """A published bug: the commit before it was mended and the one that mended it; the proof holds for the first only.
+
+    Attributes:
+        reference: where it was published: an issue, a pull request or the mending commit's subject.
+        fixed_wrapper: where the mended version is built otherwise.
+    """
+
+    reference: str
+    buggy: str = COMMIT
+    fixed: str = COMMIT
+    fault: Fault
+    fixed_wrapper: str = ""
+
+
+class Repository(Frozen):
+    """One repository. `nature`: kept (a well-kept project), tutorial, course, paper, or old (or obscure)."""
+
+    name: str = Field(pattern="^[^/ ]+/[^/ ]+$")
+    commit: str = COMMIT
+    nature: Literal["kept", "tutorial", "course", "paper", "old"]
+    packages: tuple[str, ...] = ()
+    models: tuple[Model, ...] = ()
+    bugs: tuple[Bug, ...] = ()
+
+    @property
+    def file(self) -> Path:
+        """Where its manifest belongs."""
+        return MANIFEST / half_of(self.name) / f"{self.name.replace('/', '+')}.toml"
+
+
+def half_of(name: str) -> str:
+    """Open or locked, by the hash of a repository's name."""
+    return HALVES[sha256(name.lower().encode()).digest()[0] % 2]
+
+
+def repositories(half: str) -> Iterator[Repository]:
+    """All of one half."""
+    for path in sorted((MANIFEST / half).glob("*.toml")):
+        yield read(path)
+
+
+def read(path: Path) -> Repository:
+    """One manifest."""
+    return Repository(**tomllib.loads(path.read_text(encoding="utf-8")))
+
+
+def fetched(name: str, commit: str, mirrors: Path | None) -> Path | None:
+    """The folder with a repository's files at a commit; None if it is not to be had.
+
+    Args:
+        mirrors: a folder with Git directories `OWNER+NAME/repo`, which are looked at before the network.
+    """
+    folder = BUILD.resolve() / name.replace("/", "+") / commit
+    if folder.is_dir():
+        return folder
+    for store in _stores(name, commit, mirrors):
+        archive = _git(store, "archive", commit)
+        if archive is None:
+            continue
+        partial = folder.with_suffix(f".{os.getpid()}")
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            members = [member for member in tar if member.isfile() and member.name.lower().endswith(READ)]
+            tar.extractall(partial, members, filter="data")
+        partial.rename(folder)
+        return folder
+    return None
+
+
+def _stores(name: str, commit: str, mirrors: Path | None) -> Iterator[Path]:
+    """Git directories that may hold the commit."""
+    if mirrors is not None and (mirror := mirrors / name.replace("/", "+") / "repo").is_dir():
+        yield mirror
+    own = BUILD.resolve() / name.replace("/", "+") / "repo"
+    own.mkdir(parents=True, exist_ok=True)
+    _git(own, "init", "--bare", "--quiet")
+    _git(own, "fetch", "--quiet", "--depth", "1", f"https://github.com/{name}", commit)
+    yield own
+
+
+def _git(store: Path, *words: str) -> bytes | None:
+    """What Git prints; None if it fails."""
+    command = ["git", "-c", "safe.directory=*", "--git-dir", str(store), *words]
+    environment = os.environ | {"GIT_TERMINAL_PROMPT": "0"}
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=600)
+    return done.stdout if done.returncode == 0 else None
