@@ -69,6 +69,9 @@ def _is_kept(part: ast.stmt, keep: frozenset[str] | set[str]) -> bool:
         return True
     if not isinstance(part, ast.Assign | ast.AnnAssign):
         return False
+    targets = part.targets if isinstance(part, ast.Assign) else [part.target]
+    if not all(isinstance(target, ast.Name | ast.Tuple) for target in targets):
+        return False  # an entry of something that may not be kept
     if _names(part) & keep:
         return True
     return part.value is not None and isinstance(part.value, PLAIN) and not _calls(part.value)

@@ -8,14 +8,12 @@ Half of the repositories, chosen by a hash of their names, are open: the doctor 
 half is locked: it is run to be counted, and nobody reads it in order to mend something.
 """
 
-import io
 import os
 import subprocess
-import tarfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -110,6 +108,11 @@ class Repository(Frozen):
     bugs: tuple[Bug, ...] = ()
 
     @property
+    def strangers(self) -> "tuple[Model | Bug, ...]":
+        """Everything in it that is examined."""
+        return (*self.models, *self.bugs)
+
+    @property
     def file(self) -> Path:
         """Where its manifest belongs."""
         return MANIFEST / half_of(self.name) / f"{self.name.replace('/', '+')}.toml"
@@ -132,25 +135,48 @@ def read(path: Path) -> Repository:
 
 
 def fetched(name: str, commit: str, mirrors: Path | None) -> Path | None:
-    """The folder with a repository's files at a commit; None if it is not to be had.
+    """The folder with a repository's files at a commit, as far as they are read; None if it is not to be had.
 
     Args:
-        mirrors: a folder with Git directories `OWNER+NAME/repo`, which are looked at before the network.
+        mirrors: a folder with repositories, or bare ones, `OWNER+NAME/repo`; they are looked at before the network.
     """
     folder = BUILD.resolve() / name.replace("/", "+") / commit
     if folder.is_dir():
         return folder
     for store in _stores(name, commit, mirrors):
-        archive = _git(store, "archive", commit)
-        if archive is None:
-            continue
+        blobs = dict(_blobs(store, commit))
         partial = folder.with_suffix(f".{os.getpid()}")
-        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-            members = [member for member in tar if member.isfile() and member.name.lower().endswith(READ)]
-            tar.extractall(partial, members, filter="data")
-        partial.rename(folder)
-        return folder
+        for path, content in _contents(store, blobs):
+            (partial / path).parent.mkdir(parents=True, exist_ok=True)
+            (partial / path).write_bytes(content)
+        if partial.is_dir():
+            partial.rename(folder)
+            return folder
     return None
+
+
+def _blobs(store: Path, commit: str) -> Iterator[tuple[str, str]]:
+    """The hash of each file that is read, by its path."""
+    listing = _git(store, "ls-tree", "-r", "-z", commit) or b""
+    for line in filter(None, listing.decode(errors="replace").split("\0")):
+        about, _, path = line.partition("\t")
+        mode, _, blob = about.split()
+        is_file = mode.startswith("100") and ".." not in PurePosixPath(path).parts
+        if is_file and path.lower().endswith(READ):
+            yield path, blob
+
+
+def _contents(store: Path, blobs: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
+    """The files themselves; a mirror may lack large ones."""
+    output = _git(store, "cat-file", "--batch", given="".join(f"{blob}\n" for blob in blobs.values()).encode()) or b""
+    at = 0
+    for path in blobs:
+        end = output.index(b"\n", at)
+        head, at = output[at:end].split(), end + 1
+        if head[-1] != b"missing":
+            size = int(head[-1])
+            yield path, output[at : at + size]
+            at += size + 1
 
 
 def _stores(name: str, commit: str, mirrors: Path | None) -> Iterator[Path]:
@@ -164,9 +190,9 @@ def _stores(name: str, commit: str, mirrors: Path | None) -> Iterator[Path]:
     yield own
 
 
-def _git(store: Path, *words: str) -> bytes | None:
-    """What Git prints; None if it fails."""
-    command = ["git", "-c", "safe.directory=*", "--git-dir", str(store), *words]
+def _git(store: Path, *words: str, given: bytes = b"") -> bytes | None:
+    """What Git prints if it is given this; None if it fails."""
+    command = ["git", "-c", "safe.directory=*", "-C", str(store), *words]
     environment = os.environ | {"GIT_TERMINAL_PROMPT": "0"}
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=environment, timeout=600)
+    done = subprocess.run(command, input=given, capture_output=True, env=environment, timeout=600, check=False)
     return done.stdout if done.returncode == 0 else None

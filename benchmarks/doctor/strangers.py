@@ -44,7 +44,7 @@ class Case:
     """A model and what came of it. `outcome`: examined, missing, refused (it wants an adapter) or not examined."""
 
     repository: Repository
-    stranger: Stranger
+    stranger: Model | Bug
     outcome: str = "examined"
     sentence: str = ""
     seconds: float = 0.0
@@ -53,7 +53,7 @@ class Case:
 
     @property
     def faults(self) -> tuple[Fault, ...]:
-        return (self.stranger.fault,) if isinstance(self.stranger, Bug) else _model(self.stranger).faults
+        return self.stranger.faults if isinstance(self.stranger, Model) else (self.stranger.fault,)
 
     def findings(self, *statuses: str) -> list[Finding]:
         """Of these statuses; of a bug, those that its mended version has not."""
@@ -68,11 +68,6 @@ class Case:
         return any(speaks_of(finding, fault) for finding in self.findings(*statuses))
 
 
-def _model(stranger: Stranger) -> Model:
-    assert isinstance(stranger, Model)
-    return stranger
-
-
 def speaks_of(finding: Finding, fault: Fault) -> bool:
     """Whether a finding or one of its causes has the fault's id."""
     return bool({finding["id"], *named_causes([finding])} & {fault.id, *fault.also})
@@ -80,7 +75,7 @@ def speaks_of(finding: Finding, fault: Fault) -> bool:
 
 def write(stranger: Stranger, wrapper: str, root: Path, folder: Path) -> Path:
     """The file that a person would write."""
-    path = folder / f"{stranger.name}.py"
+    path = folder / f"wrapper_of_{stranger.name}.py"  # its name must not hide a module of theirs
     path.write_text(f"from pathlib import Path\n\nROOT = Path({str(root)!r})\n{wrapper}", encoding="utf-8")
     return path
 
@@ -90,7 +85,7 @@ def search(stranger: Stranger, root: Path, packages: Path) -> list[str]:
     return [str(root / stranger.folder), str(root), str(HERE), str(packages.resolve())]
 
 
-def examine(repository: Repository, stranger: Stranger, args: argparse.Namespace) -> Case:
+def examine(repository: Repository, stranger: Model | Bug, args: argparse.Namespace) -> Case:
     """What the doctor says of one model; of a bug, also once it is mended."""
     case = Case(repository, stranger)
     versions = [(repository.commit, stranger.wrapper)]
@@ -129,14 +124,14 @@ def examine(repository: Repository, stranger: Stranger, args: argparse.Namespace
 
 def sweep(half: str, args: argparse.Namespace) -> Iterator[Case]:
     """Every model of a half, in the order of the repositories."""
-    pairs = [
+    pairs: list[tuple[Repository, Model | Bug]] = [
         (repository, stranger)
         for repository in repositories(half)
         if not args.only or repository.name in args.only
-        for stranger in (*repository.models, *repository.bugs)
+        for stranger in repository.strangers
     ]
     with ThreadPoolExecutor(args.jobs) as pool:
-        yield from pool.map(lambda pair: examine(*pair, args), pairs)
+        yield from pool.map(lambda pair: examine(pair[0], pair[1], args), pairs)
 
 
 def percent(part: Iterable[bool]) -> str:
@@ -165,7 +160,7 @@ def measures(cases: Sequence[Case]) -> dict[str, str]:
         "healthy models warned of": percent(bool(case.findings("warn")) for case in healthy),
         "faults found": percent(case.found(fault, "fail") for case, fault in faults),
         "faults found or warned of": percent(case.found(fault, "fail", "warn") for case, fault in faults),
-        "published bugs found": percent(case.found(case.stranger.fault, "fail") for case in bugs),  # type: ignore[attr-defined]
+        "published bugs found": percent(case.found(fault, "fail") for case in bugs for fault in case.faults),
         "published bugs, a failure that is gone once mended": percent(bool(case.findings("fail")) for case in bugs),
         "seconds, whole process, median": f"{statistics.median(seconds):.1f}" if seconds else "none",
     }
@@ -190,7 +185,7 @@ def check(name: str, args: argparse.Namespace) -> bool:
     """Build every model of a repository and run every proof, without the doctor; print what fails."""
     good = True
     for repository in (one for half in HALVES for one in repositories(half) if one.name == name):
-        for stranger in (*repository.models, *repository.bugs):
+        for stranger in repository.strangers:
             versions = [("", repository.commit, stranger.wrapper, True)]
             if isinstance(stranger, Bug):
                 mended = stranger.fixed_wrapper or stranger.wrapper
