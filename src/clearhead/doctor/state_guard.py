@@ -5,7 +5,9 @@ import random
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from types import CellType, FunctionType
 
 import torch
 from torch import Tensor, nn
@@ -110,10 +112,62 @@ def is_large(model: nn.Module) -> bool:
 
 def twin(model: nn.Module, device: torch.device = CPU) -> nn.Module:
     """A copy on that device, in float32 or wider, evaluating, which shares nothing with the model."""
-    model_copy = copy.deepcopy(model).to(device).eval()
+    model_copy = copied(model).to(device).eval()
     nn.Module.zero_grad(model_copy)
     half = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in model_copy.parameters())
     return model_copy.float() if half else model_copy
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A deep copy whose functions call the copy as well.
+
+    `copy.deepcopy` keeps functions as they are: one that closes over a module, such as a lambda in an attribute or a
+    hook, would go on calling the original.
+    """
+    memo: dict[int, object] = {}
+    rebound: list[tuple[FunctionType, FunctionType]] = []
+    for function in _closures(model):
+        cells = tuple(CellType() for _ in function.__closure__ or ())
+        fresh = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
+        fresh.__kwdefaults__ = function.__kwdefaults__
+        fresh.__dict__.update(function.__dict__)
+        memo[id(function)] = fresh
+        rebound.append((function, fresh))
+    model_copy = copy.deepcopy(model, memo)
+    for function, fresh in rebound:
+        for cell, fresh_cell in zip(function.__closure__ or (), fresh.__closure__ or (), strict=True):
+            with suppress(ValueError):  # a cell that is still empty
+                fresh_cell.cell_contents = copy.deepcopy(cell.cell_contents, memo)
+    return model_copy
+
+
+def _closures(model: nn.Module) -> list[FunctionType]:
+    """Functions in attributes and hooks of its modules, and inside of these, that close over something."""
+    functions: dict[int, FunctionType] = {}
+    held: list[object] = [vars(module) for module in model.modules()]
+    seen: set[int] = set()
+    while held:
+        value = held.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, FunctionType) and value.__closure__:
+            functions[id(value)] = value
+            held += [cell.cell_contents for cell in value.__closure__ if _is_full(cell)]
+        elif isinstance(value, dict):
+            held += value.values()
+        elif isinstance(value, list | tuple | set):
+            held += value
+        elif isinstance(value, partial):
+            held += (value.func, value.args, value.keywords)
+    return list(functions.values())
+
+
+def _is_full(cell: CellType) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:
+        return False
 
 
 def perturbed(model: nn.Module, seed: int, device: torch.device = CPU) -> nn.Module:
