@@ -77,3 +77,37 @@ def test_who_draws_is_not_held_to_the_best_token(gpt: nn.Module, writer: type[Wr
     report = check(writer(gpt), only=["K06", "K11"])
     assert [finding.id for finding in report.findings] == found
     assert next(one for one in report.checks if one.name == "generations").status == ("fail" if found else "pass")
+
+
+class Cached(nn.Module):
+    """A model of two layers of running means, whose generate() reads its prompt at once and then token by token."""
+
+    def __init__(self, again: bool, samples: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.again, self.samples = again, samples
+        self.words, self.mixing, self.head = nn.Embedding(41, 16), nn.Linear(16, 16), nn.Linear(16, 41)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids)
+        counts = torch.arange(1, ids.shape[1] + 1)[:, None]
+        x = x + torch.tanh(self.mixing(x).cumsum(1) / counts)
+        logits: Tensor = self.head(x)
+        return logits
+
+    def generate(self, ids: Tensor, max_new_tokens: int, temperature: float = 1.0) -> Tensor:
+        read = ids  # what the cache would hold
+        for step in range(max_new_tokens):
+            if step > 0 or self.again:
+                read = torch.cat([read, ids[:, -1:]], dim=1)
+            logits = self(read)[:, -1] / temperature
+            token = torch.multinomial(logits.softmax(-1), 1) if self.samples else logits.argmax(-1, keepdim=True)
+            ids = torch.cat([ids, token], dim=1)
+        return ids
+
+
+@pytest.mark.parametrize("samples", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_last_token_that_is_read_twice_is_found(again: bool, samples: bool) -> None:
+    report = check(Cached(again, samples), only=["K08"])
+    assert [finding.id for finding in report.findings] == (["K08"] if again else []), str(report)

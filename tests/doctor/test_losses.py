@@ -447,3 +447,14 @@ def test_marks_are_left_out_where_labels_are_read_as_well(writes: bool, found: l
     report = doctor.check(MakesItsInput(writes=writes), only=["decoder targets"])
     assert next(one.status for one in report.checks if one.name == "decoder targets") == ("fail" if writes else "pass")
     assert [finding.id for finding in report.findings] == found, str(report)
+
+
+def spares_token_three(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=3)
+
+
+@pytest.mark.parametrize(("pad_id", "found"), [(None, [("L08", "warn")]), (3, []), (5, [("D05", "fail")])])
+def test_a_token_that_is_left_out_may_be_padding(pad_id: int | None, found: list[tuple[str, str]]) -> None:
+    spares_token_three.__module__ = "nowhere"  # where nothing says which token is padding
+    report = examine_loss(spares_token_three, "spares_token_three", pad_id)
+    assert [(finding.id, finding.status) for finding in report.findings] == found

@@ -61,6 +61,34 @@ class KeepsItInside(Summing):
         return logits
 
 
+class IsReset(KeepsItInside):
+    """Its cache is used where it is told to, and emptied by a method; without that, it goes on behind what it read."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__(fault)
+        self.begin = 0
+
+    def reset_kv_cache(self) -> None:
+        self.begin = 0
+
+    def forward(self, ids: Tensor, use_cache: bool = False) -> Tensor:  # type: ignore[override]
+        logits: Tensor = super().forward(ids, self.begin if use_cache else None)
+        if use_cache:
+            self.begin += ids.shape[1]
+        return logits
+
+
+class HandsOn(Summing):
+    """Two marks stand before every row, so the next position is not the number of tokens: the model returns it."""
+
+    def forward(
+        self, ids: Tensor, cache: Tensor | None = None, start: int = 0
+    ) -> tuple[Tensor, Tensor, int]:
+        begin = start or 2
+        logits, whole = self.read(ids, cache, begin)
+        return logits, whole, begin + ids.shape[1] + (self.fault == "off by one")
+
+
 class OnlyCounts(Summing):
     """Told where tokens begin, it counts from there and remembers nothing."""
 
@@ -68,7 +96,7 @@ class OnlyCounts(Summing):
         return self.read(ids, None, start_pos)[0]
 
 
-@pytest.mark.parametrize("model", [GivenAStore(), KeepsItInside(), OnlyCounts()])
+@pytest.mark.parametrize("model", [GivenAStore(), KeepsItInside(), IsReset(), HandsOn(), OnlyCounts()])
 def test_sound_caches_are_followed(model: nn.Module) -> None:
     report = check(model, only=["K01"])
     assert not report.findings, str(report)
@@ -78,7 +106,13 @@ def test_sound_caches_are_followed(model: nn.Module) -> None:
 
 @pytest.mark.parametrize(
     ("model", "id"),
-    [(GivenAStore("positions"), "K01"), (KeepsItInside("positions"), "K01"), (GivenAStore("shared"), "K06")],
+    [
+        (GivenAStore("positions"), "K01"),
+        (KeepsItInside("positions"), "K01"),
+        (IsReset("positions"), "K01"),
+        (HandsOn("off by one"), "K01"),
+        (GivenAStore("shared"), "K06"),
+    ],
 )
 def test_faulty_ones_are_told(model: nn.Module, id: str) -> None:
     KVStore.shared.clear()

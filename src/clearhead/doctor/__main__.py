@@ -72,7 +72,7 @@ def _examine_loss(request: dict[str, Any]) -> dict[str, Any]:
     from clearhead.doctor.load.loading import load_function
     from clearhead.doctor.loss_examination import examine_loss
 
-    return examine_loss(load_function(request["target"]), request["target"]).as_json()
+    return examine_loss(load_function(request["target"]), request["target"], request["pad_id"]).as_json()
 
 
 def _train(request: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _check(request: dict[str, Any]) -> dict[str, Any]:
     fresh = {"run": False, "checkpoint": False, "architecture": True}.get(origin)  # unknown of a person's code
     report = check(
         model,
-        Spec(kind=request["kind"], fresh=fresh, allow=request["allow"]),
+        Spec(kind=request["kind"], pad_id=request["pad_id"], fresh=fresh, allow=request["allow"]),
         level=request["level"],
         only=request["only"],
         seed=request["seed"],

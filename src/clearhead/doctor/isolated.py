@@ -46,6 +46,7 @@ class Request:
     other_factory: tuple[str, str] | None = None
     arguments: Sequence[str] = ()
     batch: str | None = None
+    pad_id: int | None = None
     device: str = "cpu"
 
 
@@ -55,6 +56,7 @@ def again(request: Mapping[str, Any], id: str) -> str:
     command += ["--seed", str(request["seed"])]
     for option in ("kind", "batch"):
         command += [f"--{option}", request[option]] if request[option] else []
+    command += ["--pad-id", str(request["pad_id"])] if request["pad_id"] is not None else []
     for key, value in request["settings"].items():
         command += ["--set", f"{key}={value}"]
     command += ["--device", request["device"]] if request["device"] != "cpu" else []

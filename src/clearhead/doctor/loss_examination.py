@@ -53,8 +53,11 @@ class LossReport:
         }
 
 
-def examine_loss(loss: Loss, name: str) -> LossReport:
+def examine_loss(loss: Loss, name: str, pad_id: int | None = None) -> LossReport:
     """X-ray a function of (logits (B, T, V), ids or targets (B, T)).
+
+    Args:
+        pad_id: the token that stands for padding; by default what the function or its module calls so.
 
     Raises:
         DataError: it cannot be called so.
@@ -71,7 +74,7 @@ def examine_loss(loss: Loss, name: str) -> LossReport:
             f"{name} could not be called as loss(logits, ids) with logits {(B, T, V)} and ids {(B, T)} "
             f"({attempted.sentence()}); wrap it in a function that can"
         )
-    pad = _number_called(loss, PADS)
+    pad = _number_called(loss, PADS) if pad_id is None else pad_id
     ends = pad is not None and _number_called(loss, ENDS) == pad
     mark = IGNORED if pad is None else pad
     short = ids.where(ids != mark, torch.tensor((mark + 1) % V))

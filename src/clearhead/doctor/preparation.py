@@ -46,6 +46,7 @@ def prepare(
             model,
             intended,
             may_be_causal=intended.kind != "bidirectional",
+            may_have_source=spec.kind in (None, "seq2seq"),
             short=level == "quick" and is_large(model),
             named=batch.names if batch else (),
             lengths=batch.lengths if batch else (),

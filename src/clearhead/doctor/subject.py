@@ -176,9 +176,11 @@ class Subject:
             calls = self.operations(inputs, named=lambda name: name.strip("_") in ("eq", "ne"))
         if attempted.failed:  # the checks report why it does not run
             return None
+        given = {int(tokens[0, 0]) for tokens in (ids, source)}
         for call in calls:
             first, *rest = call.options["args"]
-            if isinstance(first, Tensor) and first.dtype == torch.long and rest and isinstance(rest[0], int):
+            are_ids = isinstance(first, Tensor) and first.dtype == torch.long and {*first.unique().tolist()} <= given
+            if are_ids and rest and isinstance(rest[0], int):
                 return rest[0] if 0 <= rest[0] < self.calling.vocab_size else None
         return None
 

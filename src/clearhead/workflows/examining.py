@@ -103,13 +103,19 @@ def compare_models(
     return Comparison.from_json(examine_isolated(request, timeout=timeout))
 
 
-def examine_loss(target: str, *, seed: int = 0, timeout: float = TIMEOUT) -> Json:
+def examine_loss(target: str, *, pad_id: int | None = None, seed: int = 0, timeout: float = TIMEOUT) -> Json:
     """X-ray the loss function that 'file.py:name' or 'package.module:name' means; the table as plain data.
+
+    Args:
+        target: the function.
+        pad_id: the token that stands for padding; by default what the function or its module calls so.
+        seed: of inputs.
+        timeout: in seconds.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
-    return examine_isolated(Request(target, task="loss", seed=seed), timeout=timeout)
+    return examine_isolated(Request(target, task="loss", seed=seed, pad_id=pad_id), timeout=timeout)
 
 
 def resolve(typed: str | None) -> Target:

@@ -4,7 +4,7 @@ import argparse
 
 from clearhead.cli.console import Console
 from clearhead.cli.doctor.symptoms import tell
-from clearhead.cli.doctor.words import TIMEOUT, number, pairs
+from clearhead.cli.doctor.words import TIMEOUT, number, pairs, token
 from clearhead.cli.output import notice
 from clearhead.doctor.report.files import FORMS, refuse_unwritable, write
 from clearhead.workflows import Request, check_model, diagnose, resolve
@@ -42,5 +42,6 @@ def _request(target: str | None, args: argparse.Namespace) -> Request:
         settings=pairs(args, "set"),
         seed=int(number(args, "seed", 0)),
         batch=getattr(args, "batch", None),
+        pad_id=token(args, "pad_id"),
         device=getattr(args, "device", "cpu"),
     )

@@ -3,7 +3,7 @@
 import argparse
 
 from clearhead.cli.console import Console
-from clearhead.cli.doctor.words import TIMEOUT, number
+from clearhead.cli.doctor.words import TIMEOUT, number, token
 from clearhead.errors import FaultError, UsageError
 from clearhead.workflows import examine_loss
 
@@ -12,7 +12,8 @@ def examine(console: Console, args: argparse.Namespace, target: str | None) -> i
     """X-ray a loss function and print; 4 where it asks for what cannot be meant."""
     if target is None:
         raise UsageError("name a loss function: 'clearhead doctor loss mylosses.py:compute'")
-    result = examine_loss(target, seed=int(number(args, "seed", 0)), timeout=number(args, "timeout", TIMEOUT))
+    seed, timeout = int(number(args, "seed", 0)), number(args, "timeout", TIMEOUT)
+    result = examine_loss(target, pad_id=token(args, "pad_id"), seed=seed, timeout=timeout)
     for line in result.pop("lines"):
         console.say(line)
     console.result(result)

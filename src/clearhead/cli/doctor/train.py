@@ -9,7 +9,7 @@ from clearhead.doctor.isolated import Request, examine_isolated
 from clearhead.doctor.report.report import Report
 from clearhead.errors import UsageError
 
-OF_A_MODEL = ("kind", "level", "only", "set")  # options that say nothing about a training
+OF_A_MODEL = ("kind", "level", "only", "set", "pad_id")  # options that say nothing about a training
 
 
 def train(console: Console, args: argparse.Namespace, script: str | None) -> int:

@@ -26,7 +26,7 @@ def pairs(args: argparse.Namespace, name: str) -> dict[str, str]:
 
 
 def number(args: argparse.Namespace, name: str, default: float) -> float:
-    """The number of --seed or --timeout.
+    """The number of --seed, --timeout or --pad-id.
 
     Raises:
         UsageError: no number, or one that makes no sense.
@@ -36,7 +36,16 @@ def number(args: argparse.Namespace, name: str, default: float) -> float:
         value = float(word)
     except ValueError:
         value = math.nan
-    lowest = 0 if name == "seed" else 1e-3
-    if not lowest <= value < 2**31 or (name == "seed" and value != int(value)):
-        raise UsageError(f"--{name} takes a number from {lowest:g}, not '{word}'")
+    lowest = 1e-3 if name == "timeout" else 0
+    if not lowest <= value < 2**31 or (name != "timeout" and value != int(value)):
+        raise UsageError(f"--{name.replace('_', '-')} takes a number from {lowest:g}, not '{word}'")
     return value
+
+
+def token(args: argparse.Namespace, name: str) -> int | None:
+    """The token of --pad-id, if it was given.
+
+    Raises:
+        UsageError: it is no whole number from 0.
+    """
+    return int(number(args, name, 0)) if hasattr(args, name) else None

@@ -38,7 +38,7 @@ POSITION_TABLE = re.compile(  # of parameters and buffers
     r"|(^|[._])(cos|sin)($|[._])",
     re.I,
 )
-SEGMENTS = re.compile(r"token_type|segment|seg_ids")
+SEGMENTS = re.compile(r"token_type|segment|(^|_)segs?(_|$)|type_ids")
 START = re.compile(r"start|offset")
 FLAG = re.compile(r"^(use|return|output|is|training|need)_?")
 TOKENS = re.compile(
@@ -151,6 +151,7 @@ def _token_roles(names: Sequence[str]) -> Iterator[dict[str, str]]:
         if LABELS.search(second):
             yield {first: "ids", second: "labels"}
         yield {first: "ids", second: "source"}
+        yield {first: "ids", second: "zeros like ids"}
     elif names:
         yield dict(zip(names, ("source", "ids", "labels"), strict=False))
 

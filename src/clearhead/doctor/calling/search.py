@@ -33,6 +33,7 @@ from clearhead.errors import DataError
 ROWS = 5
 MANY = 40  # failed calls, after which only two lengths are tried each
 SMALL = 2  # ids below this exist in every vocabulary
+FEW = 3  # rows of an embedding that tells parts of a row apart, beside one of words
 OTHER_LENGTH = (AssertionError, IndexError, ValueError, RuntimeError, NameError)  # another length may avoid these
 
 ADAPTER = """
@@ -65,6 +66,7 @@ def find_convention(
     spec: Spec,
     *,
     may_be_causal: bool = True,
+    may_have_source: bool = True,
     short: bool = False,
     named: Sequence[str] = (),
     lengths: Sequence[int] = (),
@@ -73,6 +75,7 @@ def find_convention(
 
     Args:
         spec: its `time_first` is believed.
+        may_have_source: whether it may read a source beside its tokens; if nothing else works, it may all the same.
         may_be_causal: whether a mask that the model takes may hide the future; that of a target always may.
         short: try short rows first.
         named: parameters that take tokens, from the names in a batch of the person.
@@ -85,7 +88,9 @@ def find_convention(
     known, usual = None, lengths_for(model, short=short)
     plain, beside, placed = (_candidates(model, spec, named) for _ in range(3))
     beside = (convention for convention in beside if convention.has_source)
-    for candidates, equal in ((plain, False), (beside, True), (with_numbers(model, placed), False)):
+    without = (c for c in (() if may_have_source else _candidates(model, spec, named)) if not c.has_source)
+    tries = ((without, False), (plain, False), (beside, True), (with_numbers(model, placed), False))
+    for candidates, equal in tries:
         allowed = (c for c in candidates if may_be_causal or c.has_source or not _mentions(c, "causal"))
         known = _choose(model, spec, allowed, Lengths(usual, lengths, equal), problems)
         if known is not None:
@@ -178,6 +183,8 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
         inputs = inputs if convention.has_source else replace(inputs, source=None)
         with attempt() as attempted, _vocabularies(model, inputs) as sizes, torch.no_grad():
             value = convention.raw(model, inputs)
+            if ROWS in (T, S):  # a square may have been taken for a number in each row
+                convention.raw(model, inputs.rows(torch.arange(ROWS - 2)))
         if attempted.failed:
             problems.append(attempted.sentence())
             if not isinstance(attempted.error, OTHER_LENGTH):
@@ -190,6 +197,9 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
             return None
         if _reads_its_labels(model, located, inputs):
             problems.append("what it was given as labels moves its logits")
+            return None
+        if sizes and min(sizes.values()) <= FEW < max(sizes.values()):
+            problems.append("one of its inputs has an embedding of two or three rows: it tells parts of a row apart")
             return None
         V = sizes.get("ids") or located.logits(model, inputs).shape[-1]
         known = {"ids": V, "source": sizes.get("source", V)}

@@ -31,35 +31,37 @@ def caches(subject: Subject) -> list[Finding]:
     if not names:
         subject = replace(subject, model=twin(subject.model))  # the calls fill its buffers
     inside = CachedDecoder(subject, None)
-    if not names and inside.begins is None:
+    if not names and inside.told_by is None:
         raise Skipped("it takes no cache")
     inputs = subject.inputs(2, salt=11)
     full = subject.run(inputs)  # (B, T, V)
     if not names:
         _refuse_forgetful(inside, inputs, full)
     (first, moved), (decoder, last) = _tried(_decoders(subject, names or [None]), inputs, full)
-    subject.journal.paths.append(f"cached by {decoder.parameter or decoder.begins}")
+    subject.journal.paths.append(f"cached by {decoder.told_by}")
     if float(last.max()) > TOLERANCE or (decoder.counts and first is not decoder):
         return [_token_by_token(first, moved, inputs, unless=decoder.counts)]
     return _judged(decoder, inputs, full) or _with_padded_source(decoder)
 
 
 def _decoders(subject: Subject, names: Sequence[str | None]) -> Iterator[CachedDecoder]:
-    """Every parameter with a cache from every maker; at last the caller also gives the tokens' positions."""
+    """Every parameter with a cache from every maker; at last the caller also gives or hands on positions."""
     counted = (p.name for p in parameters_of(subject.model) if p.name in COUNTED)
     for counts in (None, *counted):
         for make in (None, *(makers(subject) if any(names) else ())):
             yield from (CachedDecoder(subject, name, make, counts) for name in names)
+    if CachedDecoder(subject, None).begins is not None:
+        yield from (CachedDecoder(subject, name, hands_on=True) for name in names)
 
 
 def _refuse_forgetful(decoder: CachedDecoder, inputs: Inputs, full: Tensor) -> None:
     """Raises `Skipped` if nothing that was read before moves the logits: then there is no cache inside."""
     begin, after = inputs.ids.shape[1] // 2, []
     for ids in (inputs.ids, inputs.ids.flip(0)):
-        decoder.step(ids[:, :begin], inputs, INSIDE, 0)
+        decoder.step(ids[:, :begin], inputs, decoder.start(inputs), 0)
         after.append(decoder.step(inputs.ids[:, begin : begin + 1], inputs, INSIDE, begin)[0])
     if float((after[1] - after[0]).abs().max()) <= TOLERANCE * (float(full.std()) or 1.0):
-        raise Skipped(f"it takes '{decoder.begins}', but remembers no tokens before it")
+        raise Skipped(f"it takes '{decoder.told_by}', but remembers no tokens before it")
 
 
 def _tried(

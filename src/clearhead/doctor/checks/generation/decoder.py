@@ -19,6 +19,7 @@ from clearhead.doctor.subject import Subject
 INSIDE = "inside"  # stands for a cache in the model's own buffers
 MAKERS = ("new_cache", "init_cache", "make_cache", "empty_cache", "create_cache")
 STORE = re.compile(r"cache|kv|past", re.I)
+RESETS = re.compile(r"^(reset|clear|empty)_.*(cache|kv|state)")
 SIZES = (  # what a parameter of such a method or class counts; else tokens
     (re.compile(r"layer|depth|block", re.I), "layers"),
     (re.compile(r"batch|rows|bsz|^b$|^n$", re.I), "rows"),
@@ -30,22 +31,37 @@ class CachedDecoder:
     """A model with a cache that goes in by a parameter and comes out with the logits, or is updated in place.
 
     Args:
-        parameter: takes the cache; None if the model keeps it inside and is told where tokens begin.
+        parameter: takes the cache; None if the model keeps it inside, and is told where tokens begin or to use it.
         make: makes an empty cache; without it the model makes its own.
         counts: takes the positions of the tokens, where the caller gives them.
+        hands_on: the position that a call returns is where the next one begins.
     """
 
     def __init__(
-        self, subject: Subject, parameter: str | None, make: Make | None = None, counts: str | None = None
+        self,
+        subject: Subject,
+        parameter: str | None,
+        make: Make | None = None,
+        counts: str | None = None,
+        *,
+        hands_on: bool = False,
     ) -> None:
         self.subject, self.parameter, self.make, self.counts = subject, parameter, make, counts
+        self.hands_on, self._next = hands_on, 0
         names = [p.name for p in parameters_of(subject.model)]
         self.more: dict[str, object] = {"use_cache": True} if "use_cache" in names else {}
         self.begins = next((name for name in names if START.search(name)), None)  # takes the first token's position
 
+    @property
+    def told_by(self) -> str | None:
+        """The parameter by which the model learns of its cache; None if it has none."""
+        return self.parameter or self.begins or next(iter(self.more), None)
+
     def start(self, inputs: Inputs) -> object:
-        """What the first call is given."""
+        """What the first call is given. A cache inside the model is emptied, where there is a method for that."""
         if self.parameter is None:
+            for name in filter(RESETS.search, dir(type(self.subject.model))):
+                getattr(self.subject.model, name)()
             return INSIDE
         return self.make(inputs) if self.make is not None else None
 
@@ -58,7 +74,7 @@ class CachedDecoder:
         convention, more = self.subject.convention, dict(self.more)
         batch = Inputs(ids, inputs.source, source_keep=inputs.source_keep)
         if self.begins is not None:
-            more[self.begins] = begin
+            more[self.begins] = self._next if self.hands_on and begin else begin
         if self.counts is not None:
             more[self.counts] = torch.arange(begin, begin + ids.shape[1]).expand(ids.shape).clone()
         if self.parameter is not None:
@@ -70,6 +86,7 @@ class CachedDecoder:
         logits = None if path is None else arrange(here(follow(value, path), convention.device), rows, columns)
         if path is None or logits is None:
             raise Skipped("with a cache it returns something else")
+        self._next = next(_numbers(value), begin + columns)
         return logits, next(_beside(value, path), cache)
 
     def decode(self, inputs: Inputs, at_once: int, until: int | None = None) -> tuple[Tensor | None, object]:
@@ -89,6 +106,15 @@ class CachedDecoder:
             logits, cache = self.step(inputs.ids[:, begin : begin + at_once], inputs, cache, begin)
             outputs.append(logits)
         return torch.cat(outputs, dim=1), cache
+
+
+def _numbers(value: object) -> Iterator[int]:
+    """The whole numbers in what was returned."""
+    for part in value if isinstance(value, (tuple, list)) else ():
+        if isinstance(part, Tensor) and part.dim() == 0 and not part.is_floating_point():
+            part = int(part)
+        if isinstance(part, int) and not isinstance(part, bool):
+            yield part
 
 
 def _beside(value: object, logits: tuple[str | int, ...]) -> Iterator[object]:

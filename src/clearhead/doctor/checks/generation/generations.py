@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import is_of_a_library
-from clearhead.doctor.checks.base import SOUND, Finding, Skipped, Subject, Where, finding, model_check
+from clearhead.doctor.checks.base import SOUND, Finding, Skipped, Status, Subject, Where, attempt, finding, model_check
 from clearhead.doctor.probes.tensors import first_true
 from clearhead.doctor.state_guard import twin
 
@@ -19,9 +19,10 @@ NEW, FEW = 5, 3  # tokens; few where every one takes long
 ROWS = 8  # behind which tokens are written: enough of them to see which ones may be
 CLEAR = 1e-3  # of the logits' spread: how far the best token must lead
 COUNT = re.compile(r"new|len|steps|tokens|^n$|^num|^k$")
+GREEDY = {"do_sample": False, "greedy": True, "top_k": 1, "temperature": 1e-4}  # the first that it takes
 
 
-@model_check("K11", "generations", order=210, covers=("K06", "K08", "T08"), needs=(*SOUND, "caches"), of_tokens=True)
+@model_check("K11", "generations", order=210, covers=("K06", "K08", "K01", "T08"), needs=(*SOUND, "caches"), of_tokens=True)
 def generations(subject: Subject) -> list[Finding]:
     """`generate` writes the most likely token unless it samples, and answers equal requests alike."""
     method: Any = getattr(type(subject.original), "generate", None)
@@ -43,18 +44,44 @@ def generations(subject: Subject) -> list[Finding]:
         witness = "the same request with the same seed has another answer after a different request"
         return [finding((("K06", 0.8), ("T08", 0.2)), witness, where=where)]
     subject.journal.paths.append(f"generate(), {new} tokens")
-    if drew or not _likelier(subject, ids.cpu(), first[:, 0]).any():
-        return []  # sampling may take another than the best
-    rows = subject.inputs(ROWS, salt=17).ids[:, :6]
-    written = _written(model, rows.to(subject.device), new, seed=0)[:, 0]
-    likelier = _likelier(subject, rows, written)
-    # some tokens are never written, such as padding, or not twice: those that are written after another row may be
-    allowed = torch.zeros_like(likelier[0]).scatter(0, written, True).expand_as(likelier).scatter(1, rows, False)
-    if not (likelier & allowed).any():
+    if drew and not _greedy(method):  # sampling may take another than the best
         return []
+    rows = subject.inputs(ROWS, salt=17).ids[:, :6]
+    written = _written(model, rows.to(subject.device), new, seed=0)
+    for step in range(written.shape[1]):
+        witness = _unlikely(subject, rows, written, step)
+        if witness and _reads_twice(subject, rows, written, step):
+            witness += "; it is the likeliest if the last token before it is read twice"
+            return [finding((("K08", 0.9), ("K11", 0.1)), witness, where=where)]
+        if witness:  # later, a search may take less likely tokens for a likelier whole
+            status: Status = "fail" if step == 0 else "warn"
+            return [finding((("K11", 0.7), ("K08", 0.3)), witness, where=where, status=status)]
+    return []
+
+
+def _reads_twice(subject: Subject, rows: Tensor, written: Tensor, step: int) -> bool:
+    """Whether every row goes on as if its last token stood there twice, as where a prompt's end is fed once more."""
+    before = torch.cat([rows, written[:, :step]], dim=1)
+    with attempt():
+        return not _likelier(subject, torch.cat([before, before[:, -1:]], dim=1), written[:, step]).any()
+    return False
+
+
+def _unlikely(subject: Subject, rows: Tensor, written: Tensor, step: int) -> str | None:
+    """What speaks against the token that is written in a step (B, n) after these rows (B, T); None if nothing does."""
+    before, token = torch.cat([rows, written[:, :step]], dim=1), written[:, step]
+    with attempt() as attempted:
+        likelier = _likelier(subject, before, token)
+    if attempted.failed:  # it takes no longer rows
+        return None
+    # some tokens are never written, such as padding, or not twice: those that are written after another row may be
+    allowed = torch.zeros_like(likelier[0]).scatter(0, written.flatten(), True).expand_as(likelier)
+    allowed = allowed.scatter(1, before, False)
+    if not (likelier & allowed).any():
+        return None
     row, better = first_true(likelier & allowed)
-    witness = f"generate() writes token {int(written[row])} although {better} is more likely, which it writes elsewhere"
-    return [finding((("K11", 0.7), ("K08", 0.3)), witness, where=where)]
+    at = "" if step == 0 else f" as number {step + 1}"
+    return f"generate() writes token {int(token[row])}{at} although {better} is more likely, which it writes elsewhere"
 
 
 def _likelier(subject: Subject, rows: Tensor, written: Tensor) -> Tensor:
@@ -85,6 +112,12 @@ def _state(device: torch.device) -> Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
+def _greedy(method: Any) -> dict[str, Any]:
+    """The argument by which it takes the likeliest token; empty if it has none."""
+    names = [p.name for p in inspect.signature(method).parameters.values() if p.default is not p.empty]
+    return next(({name: value} for name, value in GREEDY.items() if name in names), {})
+
+
 def _written(model: nn.Module, ids: Tensor, new: int, seed: int) -> Tensor:
     """The new tokens (B, n) of a call with ids and the number of tokens to write."""
     parameters = list(inspect.signature(model.generate).parameters.values())  # type: ignore[arg-type]
@@ -94,6 +127,7 @@ def _written(model: nn.Module, ids: Tensor, new: int, seed: int) -> Tensor:
     _seeded(seed, ids.device)
     arguments = (ids, new) if len(needed) == 2 else (ids,)
     named = {p.name: new for p in parameters[1:] if len(needed) < 2 and "new" in p.name and COUNT.search(p.name)}
+    named |= _greedy(model.generate)
     with torch.no_grad():
         written = model.generate(*arguments, **named)  # type: ignore[operator]
     if not isinstance(written, Tensor) or written.dim() != 2 or written.shape[0] != len(ids):

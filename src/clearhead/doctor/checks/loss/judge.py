@@ -110,7 +110,7 @@ def _weights(reading: Xray, pad_id: int | None, ends: bool) -> list[Finding]:
         weight = float(reading.weights[row, position])
         return [finding(causes, f"position {position} of row {row} has to predict padding, with weight {weight:.4f}")]
     real = (targets >= 0) & ~padded
-    findings = _left_out(reading, targets, real)
+    findings = _left_out(reading, targets, real, knows_padding=pad_id is not None and pad_id >= 0)
     counted = real & reading.scored
     if not counted.any():
         return findings
@@ -118,13 +118,21 @@ def _weights(reading: Xray, pad_id: int | None, ends: bool) -> list[Finding]:
     return findings + uneven_smoothing(reading.smoothing[counted])
 
 
-def _left_out(reading: Xray, targets: Tensor, real: Tensor) -> list[Finding]:
+def _left_out(reading: Xray, targets: Tensor, real: Tensor, *, knows_padding: bool) -> list[Finding]:
     """A token or two that are never learned, wherever they stand."""
     missed = {int(id) for id in targets[real & ~reading.scored]}
     whole = {id for id in missed if not reading.scored[real & (targets == id)].any()}
     if not whole or len(whole) > 2:
         return []
-    return [finding("L08", f"positions whose target is token {min(whole)} have weight 0")]
+    return [never_scored(min(whole), is_padding=None if len(whole) == 1 and not knows_padding else False)]
+
+
+def never_scored(token: int, more: str = "", *, is_padding: bool | None) -> Finding:
+    """A token that is never learned. `is_padding`: None where it may be padding, which is left out on purpose."""
+    witness = f"positions whose target is token {token} have weight 0{more}"
+    if is_padding is None:
+        return finding("L08", f"{witness}; that is right only if it is the padding token", value=0.0, status="warn")
+    return finding("L08", witness, value=0.0)
 
 
 def mean_of_means(reading: Xray) -> list[Finding]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import CACHE, LABELS, MASK, POSITIONS, SEGMENTS, is_of_a_library, parameters_of
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Status, Subject, Where, finding, model_check
+from clearhead.doctor.checks.loss.judge import never_scored
 from clearhead.doctor.checks.loss.scoring import (
     MARKS,
     LossXray,
@@ -179,8 +180,8 @@ def _ignores_a_token(subject: Subject, model: nn.Module, name: str, mark: int | 
     expected = ahead(labels, offset)
     for token in dict.fromkeys(expected[(expected >= 0) & ~reading.scored].tolist()):
         if token != subject.pad_id and not reading.scored[expected == token].any():
-            witness = f"positions whose target is token {token} have weight 0, like those marked {mark}"
-            return [finding("L08", witness, value=0.0)]
+            is_padding = None if subject.pad_id is None else False
+            return [never_scored(token, f", like those marked {mark}", is_padding=is_padding)]
     return []
 
 

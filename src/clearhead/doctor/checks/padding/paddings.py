@@ -163,6 +163,8 @@ def _outweighed(mask: PaddingMask) -> list[Finding]:
         witness = f"changing the tokens under {name} still moves real logits by {mask.moved:.1e} of their spread"
         causes = (("M08", 0.8), ("M11", 0.2))
         return [finding(causes, witness, value=mask.moved, threshold=FAINT, where=_blame(mask)[0])]
+    if _hides_for_good(mask):
+        return []
     with scaled(subject.model):
         value = mask.move()
     if not value > LENGTH_THRESHOLD:
@@ -170,6 +172,15 @@ def _outweighed(mask: PaddingMask) -> list[Finding]:
     witness = f"with matrices {SCALE:g} times as large, changing tokens under {name} moves real logits by {value:.1e}"
     where = subject.attention_place
     return [finding("M08", witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status="warn")]
+
+
+def _hides_for_good(mask: PaddingMask) -> bool:
+    """Whether padding has scores that no model outweighs, in every attention whose scores over it are known."""
+    batch, _ = mask.under_padding()
+    hidden = ~batch.kept(mask.source).any(0)  # (n,), padding in every row
+    maps = (attention.scores for attention in attentions(mask.operations(batch)))
+    over = [scores[..., hidden] for scores in maps if scores is not None and scores.shape[-1] == len(hidden)]
+    return bool(hidden.any() and over) and all(bool((scores < HIDDEN).all()) for scores in over)
 
 
 def _moves_in_double(mask: PaddingMask) -> bool:
