@@ -81,9 +81,7 @@ class IsReset(KeepsItInside):
 class HandsOn(Summing):
     """Two marks stand before every row, so the next position is not the number of tokens: the model returns it."""
 
-    def forward(
-        self, ids: Tensor, cache: Tensor | None = None, start: int = 0
-    ) -> tuple[Tensor, Tensor, int]:
+    def forward(self, ids: Tensor, cache: Tensor | None = None, start: int = 0) -> tuple[Tensor, Tensor, int]:
         begin = start or 2
         logits, whole = self.read(ids, cache, begin)
         return logits, whole, begin + ids.shape[1] + (self.fault == "off by one")

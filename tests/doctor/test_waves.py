@@ -42,6 +42,64 @@ def test_waves_are_sound() -> None:
     assert not check(Waved(), Spec(kind="causal"), only=["P09"]).findings
 
 
+def paired(even: Tensor, odd: Tensor, n: int) -> Tensor:
+    """Sines and cosines (n, width) of two lists of frequencies, in turn."""
+    t = torch.arange(n)[:, None]
+    return torch.stack(((t * even).sin(), (t * odd).cos()), dim=-1).flatten(1)
+
+
+def series(width: int, power: float = 1.0, base: float = 10000.0) -> Tensor:
+    return base ** (-power * torch.arange(0, width, 2) / width)
+
+
+def halves(width: int, n: int) -> Tensor:
+    """All sines before all cosines, the last of which turns 10000 times as slowly as the first: tensor2tensor's."""
+    angle = torch.arange(n)[:, None] * torch.exp(torch.arange(width // 2) * (-math.log(10000.0) / (width // 2 - 1)))
+    return torch.cat((angle.sin(), angle.cos()), dim=1)
+
+
+TABLES = {
+    "right": (lambda d, n: paired(series(d), series(d), n), ""),
+    "halves": (halves, ""),
+    "another base": (lambda d, n: paired(series(d, base=500.0), series(d, base=500.0), n), "to the base 500"),
+    "twice the exponent": (lambda d, n: paired(series(d, 2), series(d, 2), n), "to the base 1e"),
+    "an exponent for each column": (
+        lambda d, n: paired(series(d, 2), series(d, 2) * 10000 ** (-2 / d), n),
+        "different speeds",
+    ),
+    "no waves": (lambda d, n: torch.rand(n, d, generator=torch.Generator().manual_seed(0)) - 0.5, ""),
+}
+
+
+class Placed(Waved):
+    """The same with any table, kept in a buffer or as a plain attribute, or made anew in each call."""
+
+    def __init__(self, place: str, table: Tensor) -> None:
+        """Frequencies are 1 / 10000 to a power, which is what its code says."""
+        super().__init__()
+        self.place = place
+        if place == "buffer":
+            self.pe = table
+        else:
+            del self.pe
+            self.table = table
+
+    def forward(self, ids: Tensor) -> Tensor:
+        table = self.pe if self.place == "buffer" else self.table
+        table = table[: ids.shape[1]] * 1.0 if self.place == "anew" else table[: ids.shape[1]]
+        logits: Tensor = self.head(torch.tanh(self.tokens(ids) + table).cumsum(1))
+        return logits
+
+
+@pytest.mark.parametrize("place", ["buffer", "attribute", "anew"])
+@pytest.mark.parametrize("name", TABLES)
+def test_wavelengths_form_one_series(name: str, place: str) -> None:
+    make, said = TABLES[name]
+    report = check(Placed(place, make(D, MAX_LENGTH)), Spec(kind="causal"), only=["P09"])
+    assert [(finding.id, finding.status) for finding in report.findings] == ([("P09", "fail")] if said else []), report
+    assert not said or said in report["P09"].evidence.witness
+
+
 class Certain(Waved):
     """Tokens are so large beside their waves that each attends to one token only, most often to itself."""
 

@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.doctor.calling.names import POSITION_TABLE, SEGMENTS, parameters_of, settings_of
+from clearhead.doctor.calling.names import SEGMENTS, parameters_of, settings_of
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Status, Subject, Where, finding, model_check
 from clearhead.doctor.checks.parts.effects import moves
+from clearhead.doctor.checks.parts.waves import waves
 from clearhead.doctor.probes.flow import ADD, MULTIPLY, Flow, factor, made_by, read_by
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import owner_of
@@ -17,10 +18,6 @@ from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.problems import attempt, message_of
 
 FAINT = 1 / 3  # of the positions' size: they drown smaller tokens
-STILL = 1e-6  # how far a column of a table moves at least over all positions; the slowest usual wave moves 1e-5
-FAST = 1.05  # step of a wave from one position to the next, of its own size; one that turns by a radian has 0.96
-SHARE = 0.25  # of the columns of a table, from which on they are reported
-TURNS = re.compile(r"cos|sin(?!u)|rot|rope|freq", re.I)  # tables that rotate hold their columns twice
 LENGTHS = re.compile(
     r"^(block_size|max_seq_len|max_length|max_len|max_position(_embedding)?s|n_positions|n_ctx|context_length)$"
 )
@@ -33,7 +30,7 @@ ABSURD = 2.0  # nats above ln V, from where a fresh model is not undecided but w
 @model_check("E07", "embeddings", order=190, covers=("E03", "P03", "P09", "P10"), needs=STEADY)
 def embeddings(subject: Subject) -> list[Finding]:
     """Tokens and positions are embedded in comparable sizes, token types count, and every position has its own row."""
-    return _token_types(subject) + _last_position(subject) + _waves(subject) + _sizes(subject)
+    return _token_types(subject) + _last_position(subject) + waves(subject) + _sizes(subject)
 
 
 def _token_types(subject: Subject) -> list[Finding]:
@@ -89,47 +86,6 @@ def _takes(subject: Subject, n: int) -> bool:
     """Whether a setting of the model says that it takes n tokens."""
     owners = (settings for m in subject.original.modules() for settings in (vars(m), settings_of(m)))
     return any(value == n for settings in owners for name, value in settings.items() if LENGTHS.search(name))
-
-
-def _waves(subject: Subject) -> list[Finding]:
-    """A fixed table of positions tells them apart: its columns move, differ, and do not turn too fast."""
-    for name, table in subject.fresh.named_buffers():
-        flat = table.squeeze()
-        if not POSITION_TABLE.search(name) or flat.dim() != 2 or not flat.is_floating_point() or min(flat.shape) < 8:
-            continue
-        if not flat.isfinite().all() or float(flat.abs().max()) > 1.001:
-            continue
-        owner = subject.fresh.get_submodule(name.rpartition(".")[0])
-        others = [other.squeeze() for other in owner.buffers(recurse=False) if other.squeeze().shape == flat.shape]
-        still = float(torch.stack([_stands_still(table) for table in (flat, *others)]).all(0).float().mean())
-        odd: tuple[str, float] | None = None
-        if SHARE <= still < 1:
-            odd = f"{still:.0%} of its columns hold one number at all {len(flat)} positions", still
-        elif not TURNS.search(name):
-            odd = _oddity(flat)
-        if odd:
-            witness, where = f"{name}: {odd[0]}", owner_of(subject.model, name)
-            return [finding("P09", witness, value=odd[1], threshold=SHARE, where=where, status="warn")]
-    return []
-
-
-def _oddity(table: Tensor) -> tuple[str, float] | None:
-    """What is odd about waves (positions, width) that are added to tokens, and in what share of the columns."""
-    moving = table[:, ~_stands_still(table)]
-    if moving.shape[1] < 8:
-        return None
-    same = (moving[:, :, None] == moving[:, None, :]).all(0).tril(-1)  # (width, width): equal to an earlier column
-    repeated = float(same.any(-1).float().mean())
-    if repeated >= SHARE:
-        return f"{repeated:.0%} of its columns repeat another, as if sines stood in place of cosines", repeated
-    step = moving.diff(dim=0).square().mean(0).sqrt() / moving.square().mean(0).sqrt()
-    fast = float((step > FAST).float().mean())
-    return (f"{fast:.0%} of its waves turn by more than a radian per position", fast) if fast >= SHARE else None
-
-
-def _stands_still(table: Tensor) -> Tensor:
-    """For each column, whether it holds one number. A slow cosine does where its sine, in a table beside it, moves."""
-    return (table.amax(0) - table.amin(0)) < STILL
 
 
 def _sizes(subject: Subject) -> list[Finding]:

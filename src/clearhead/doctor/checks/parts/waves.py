@@ -1,0 +1,155 @@
+"""Fixed tables of positions: sines and cosines whose wavelengths form one geometric series."""
+
+import math
+import re
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from clearhead.doctor.calling.names import POSITION_TABLE, code_of
+from clearhead.doctor.checks.base import Finding, Subject, finding
+from clearhead.doctor.probes.flow import ADD, read_by
+from clearhead.doctor.probes.locations import owner_of
+from clearhead.doctor.report.findings import Where
+
+STILL = 1e-6  # how far a column of a table moves at least over all positions; the slowest usual wave moves 1e-5
+FAST = 1.05  # step of a wave from one position to the next, of its own size; one that turns by a radian has 0.96
+SHARE = 0.25  # of the columns of a table, from which on they are reported
+TURNS = re.compile(r"cos|sin(?!u)|rot|rope|freq", re.I)  # tables that rotate hold their columns twice
+BASE = 10_000.0  # of the wavelengths, where nobody says otherwise
+SAME = 0.02  # of the whole range of logarithms: two wavelengths that are one
+OTHER = 0.15  # of the same: two ranges that are not one
+NARROW = 8  # columns; fewer show no series
+
+
+def waves(subject: Subject) -> list[Finding]:
+    """A fixed table of positions tells them apart: its columns move, differ, and turn as fast as they should."""
+    code = code_of(subject.original)
+    for name, flat, where in _tables(subject):
+        odd = _still(subject, name, flat) or (None if TURNS.search(name) else _oddity(flat))
+        if odd:
+            return [finding("P09", f"{name}: {odd[0]}", value=odd[1], threshold=SHARE, where=where, status="warn")]
+        wrong = None if TURNS.search(name) else _series(flat, code)
+        if wrong:
+            return [finding("P09", f"{name}: {wrong[0]}", value=wrong[1], threshold=SAME, where=where)]
+    for flat, where in _added(subject):
+        wrong = _series(flat, code)
+        if wrong:
+            witness = f"of what is added to the tokens, {wrong[0]}"
+            return [finding("P09", witness, value=wrong[1], threshold=SAME, where=where)]
+    return []
+
+
+def _tables(subject: Subject) -> Iterator[tuple[str, Tensor, Where]]:
+    """Buffers, frozen parameters and attributes that are named after positions, as (positions, width)."""
+    model = subject.fresh
+    frozen = ((name, parameter) for name, parameter in model.named_parameters() if not parameter.requires_grad)
+    plain = (
+        (f"{path}.{name}".lstrip("."), value)
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, Tensor)
+    )
+    for name, tensor in (*model.named_buffers(), *frozen, *plain):
+        flat = tensor.detach().squeeze()
+        if POSITION_TABLE.search(name) and flat.dim() == 2 and _holds_waves(flat):
+            yield name, flat, owner_of(subject.model, name)
+
+
+def _holds_waves(flat: Tensor) -> bool:
+    """Whether numbers (positions, width) may be sines and cosines."""
+    if not flat.is_floating_point() or min(flat.shape) < NARROW or not flat.isfinite().all():
+        return False
+    return float(flat.abs().max()) < 1.001
+
+
+def _added(subject: Subject) -> Iterator[tuple[Tensor, Where]]:
+    """Numbers (positions, width) that are added to the tokens, whatever these are."""
+    T, calls = subject.calling.T, subject.inside_fresh.calls
+    for call in (call for call in calls if call.name in ADD):
+        for part in (t for t in read_by(call) if t.dim() > 1 and t.shape[-2] == T):
+            rows = part.detach().reshape(-1, *part.shape[-2:])
+            if _holds_waves(rows[0]) and torch.equal(rows, rows[:1].expand_as(rows)):
+                yield rows[0], subject.place_of(call)
+
+
+def _still(subject: Subject, name: str, flat: Tensor) -> tuple[str, float] | None:
+    """Columns that are the same at all positions, here and in the tables beside it."""
+    owner = subject.fresh.get_submodule(name.rpartition(".")[0]) if "." in name else subject.fresh
+    others = [o.squeeze() for o in owner.buffers(recurse=False) if o.squeeze().shape == flat.shape]
+    still = float(torch.stack([_stands_still(table) for table in (flat, *others)]).all(0).float().mean())
+    if SHARE <= still < 1:
+        return f"{still:.0%} of its columns hold one number at all {len(flat)} positions", still
+    return None
+
+
+def _oddity(table: Tensor) -> tuple[str, float] | None:
+    """What is odd about waves (positions, width) that are added to tokens, and in what share of the columns."""
+    moving = table[:, ~_stands_still(table)]
+    if moving.shape[1] < NARROW:
+        return None
+    same = (moving[:, :, None] == moving[:, None, :]).all(0).tril(-1)  # (width, width): equal to an earlier column
+    repeated = float(same.any(-1).float().mean())
+    if repeated >= SHARE:
+        return f"{repeated:.0%} of its columns repeat another, as if sines stood in place of cosines", repeated
+    step = moving.diff(dim=0).square().mean(0).sqrt() / moving.square().mean(0).sqrt()
+    fast = float((step > FAST).float().mean())
+    return (f"{fast:.0%} of its waves turn by more than a radian per position", fast) if fast >= SHARE else None
+
+
+def _stands_still(table: Tensor) -> Tensor:
+    """For each column, whether it holds one number. A slow cosine does where its sine, in a table beside it, moves."""
+    return (table.amax(0) - table.amin(0)) < STILL
+
+
+def _series(table: Tensor, code: str) -> tuple[str, float] | None:
+    """What contradicts Vaswani et al.'s series in waves (positions, width), and by how much of its range.
+
+    Column 2i is sin(t w) and column 2i + 1 is cos(t w), or all sines stand before all cosines, with w falling from 1 to
+    nearly 1 / 10000 by one factor.
+    """
+    table = table.double()
+    sines, cosines = (table[:, (table[0] - at).abs() < 1e-6] for at in (0.0, 1.0))  # at position 0
+    if min(sines.shape[1], cosines.shape[1]) < NARROW // 2 or sines.shape[1] + cosines.shape[1] < table.shape[1]:
+        return None
+    of_sines = [_frequency(column, of_sine=True) for column in sines.T]
+    of_cosines = [_frequency(column, of_sine=False) for column in cosines.T]
+    known = [(w, v) for w, v in zip(of_sines, of_cosines, strict=False) if w and v]
+    if len(known) < NARROW // 2 or not all(map(_is_wave, (sines, cosines), (of_sines, of_cosines))):
+        return None
+    first, last = math.log(max(w for w, _ in known)), math.log(min(w for w, _ in known))
+    if first - last < 1:
+        return None
+    apart = max(abs(math.log(w / v)) for w, v in known) / (first - last)
+    if apart > SAME:
+        return "the sine and the cosine of a pair turn at different speeds, so no distance is one rotation", apart
+    slopes = torch.tensor([math.log(w) for w, _ in known]).diff()
+    if float((slopes - slopes.mean()).abs().max()) > SAME * (first - last):
+        return "its wavelengths form no geometric series", float((slopes - slopes.mean()).abs().max())
+    base = math.exp(-float(slopes.mean()) * sines.shape[1])
+    off = abs(math.log(base) / math.log(BASE) - 1)
+    if off > OTHER and re.search(r"\b(10000(\.0?)?|1e4|10_000(\.0)?)\b", code):
+        return f"its code says 10000, but its wavelengths form a series to the base {base:.3g}", off
+    return None
+
+
+def _frequency(column: Tensor, *, of_sine: bool) -> float:
+    """By how many radians a sine or cosine (positions,) that begins at phase 0 turns per position; 0 if unknown.
+
+    It is read at the last position before its first quarter of a turn, where it is known best.
+    """
+    before = column < 0.8 if of_sine else column > 0.5
+    ends = (~before).nonzero()
+    t = max(1, (int(ends[0]) if len(ends) else len(column)) - 1)
+    value = float(column[t].clamp(-1, 1))
+    return (math.asin(value) if of_sine else math.acos(value)) / t
+
+
+def _is_wave(columns: Tensor, frequencies: list[float]) -> bool:
+    """Whether columns (positions, n) are waves of these frequencies: a table may hold something else."""
+    t = torch.arange(min(len(columns), 16), dtype=torch.double)
+    phases = t[:, None] * torch.tensor(frequencies, dtype=torch.double)
+    at_zero = float(columns[0].mean())
+    expected = phases.cos() if at_zero > 0.5 else phases.sin()
+    return float((expected - columns[: len(t)]).abs().max()) < 0.05
