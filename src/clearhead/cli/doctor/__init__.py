@@ -55,7 +55,7 @@ def parser() -> Parser:
     parser.add_argument("--symptom", metavar="NAME", help="diagnose a symptom ('doctor symptoms' lists them)")
     parser.add_argument("--kind", help="causal, bidirectional or seq2seq (default: auto, read from the model)")
     parser.add_argument(
-        "--pad-id", metavar="ID", help="the token that fills up short rows (default: read from the model)"
+        "--pad-id", metavar="ID", help="the token that fills up short rows (default: as the model says)"
     )
     parser.add_argument(
         "--level", help="quick (default), standard (longer rows of large models), deep (more draws, bfloat16, tasks)"

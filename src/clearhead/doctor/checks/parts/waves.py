@@ -94,8 +94,15 @@ def _oddity(table: Tensor) -> tuple[str, float] | None:
     if repeated >= SHARE:
         return f"{repeated:.0%} of its columns repeat another, as if sines stood in place of cosines", repeated
     step = moving.diff(dim=0).square().mean(0).sqrt() / moving.square().mean(0).sqrt()
-    fast = float((step > FAST).float().mean())
+    fast = float(((step > FAST) & _turns_evenly(moving)).float().mean())
     return (f"{fast:.0%} of its waves turn by more than a radian per position", fast) if fast >= SHARE else None
+
+
+def _turns_evenly(columns: Tensor) -> Tensor:
+    """For each column (positions, n), whether it is a wave: both neighbors of a number add up to k times that number."""
+    inner, neighbors = columns[1:-1], columns[2:] + columns[:-2]
+    k = (inner * neighbors).sum(0) / inner.square().sum(0).clamp_min(1e-12)
+    return (neighbors - k * inner).abs().amax(0) < 1e-2 * columns.abs().amax(0)
 
 
 def _stands_still(table: Tensor) -> Tensor:
