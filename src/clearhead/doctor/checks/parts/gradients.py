@@ -144,12 +144,27 @@ def _left_out(subject: Subject, idle: Sequence[str], reached: set[str], called: 
     names = [p.name for p in parameters_of(model) if p.name not in arguments]
     takes_more = any(OTHER_INPUT.search(name) and not USUAL_INPUT.search(name) for name in names)
     lost = [] if takes_more else [name for name in idle if _is_lost_part(model, name, reached, called)]
+    dropped = _dropped_layer(model, idle, reached, called)
+    if dropped is not None and not lost:
+        witness = f"{dropped} is called, and other values in all of its weights move no logit: its output is dropped"
+        where = owner_of(model, next(name for name in idle if layer_of(name) == dropped), own_code=True)
+        return finding((("A13", 0.8), ("N04", 0.2)), witness, value=0.0, where=where)
     first = (lost or idle)[0]
     listed = ", ".join(idle[:3]) + (f" and {len(idle) - 3} more" if len(idle) > 3 else "")
     norm = is_norm(model.get_submodule(first.rpartition(".")[0])) and layer_of(first) is None
     causes = (("N03", 0.8), ("A13", 0.2)) if norm else (("A13", 1.0),)
     witness, where = f"other values in {listed} move no logit", owner_of(model, first)
     return finding(causes, witness, value=0.0, where=where, status="fail" if lost else "warn")
+
+
+def _dropped_layer(model: nn.Module, idle: Sequence[str], reached: set[str], called: set[str]) -> str | None:
+    """The first layer of a stack that is called, and none of whose matrices has an effect."""
+    layers = dict.fromkeys(layer for name in idle if (layer := layer_of(name)) is not None)
+    for layer in layers:
+        matrices = [name for name, p in model.named_parameters() if name.startswith(f"{layer}.") and p.dim() > 1]
+        if layer in called and len(matrices) > 1 and not reached & {*matrices} and {*matrices} & {*idle}:
+            return layer
+    return None
 
 
 def _is_lost_part(model: nn.Module, name: str, reached: set[str], called: set[str]) -> bool:

@@ -122,6 +122,9 @@ def _unnormalized(subject: Subject, steps: Sequence[Addition], behind: Sequence[
     layer, called = layer_of(subject.place_of(steps[-1].call).module), {id(call.module) for call in calls}
     outer = ((name, m) for name, m in subject.model.named_modules() if is_leaf_norm(m) and layer_of(name) is None)
     idle = (name for name, module in outer if id(module) not in called)
-    path = next(idle, layer.rpartition(".")[0].rpartition(".")[0] if layer else "")
+    unused = next(idle, None)
+    path = unused or (layer.rpartition(".")[0].rpartition(".")[0] if layer else "")
     witness = "the head reads the stream as the last layer leaves it, while every sublayer reads it through a norm"
-    return [finding("N03", witness, where=place_of_module(path, subject.model.get_submodule(path)), status="warn")]
+    witness += f"; {unused} is there for it, and is never called" if unused else ""
+    where = place_of_module(path, subject.model.get_submodule(path))
+    return [finding("N03", witness, where=where, status="fail" if unused else "warn")]

@@ -1,0 +1,89 @@
+"""Layers whose output is dropped, and a final norm that is made and never called."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor import check
+
+V, D, LAYERS = 41, 32, 3
+
+
+class Layer(nn.Module):
+    """Pre-norm, causal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ln1, self.ln2 = nn.LayerNorm(D), nn.LayerNorm(D)
+        self.attention = nn.MultiheadAttention(D, 4, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, T = self.ln1(x), x.shape[1]
+        ahead = torch.ones(T, T, dtype=torch.bool).triu(1)
+        x = x + self.attention(h, h, h, attn_mask=ahead, need_weights=False)[0]
+        return x + self.mlp(self.ln2(x))  # type: ignore[no-any-return]
+
+
+class Stack(nn.Module):
+    def __init__(self, run: Callable[[Tensor, nn.ModuleList], Tensor], ends: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.run, self.ends = run, ends
+        self.words, self.positions = nn.Embedding(V, D), nn.Embedding(64, D)
+        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+        self.norm, self.head = nn.LayerNorm(D), nn.Linear(D, V)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + self.positions.weight[: ids.shape[1]]
+        x = self.run(x, self.layers)
+        logits: Tensor = self.head(self.norm(x) if self.ends else x)
+        return logits
+
+
+def in_turn(x: Tensor, layers: nn.ModuleList) -> Tensor:
+    for layer in layers:
+        x = layer(x)
+    return x
+
+
+def last_counts(x: Tensor, layers: nn.ModuleList) -> Tensor:
+    for layer in layers:
+        y = layer(x)
+    return y
+
+
+def one_dropped(x: Tensor, layers: nn.ModuleList) -> Tensor:
+    for number, layer in enumerate(layers):
+        y = layer(x)
+        x = x if number == 1 else y
+    return x
+
+
+def one_not_called(x: Tensor, layers: nn.ModuleList) -> Tensor:
+    return in_turn(x, nn.ModuleList([layers[0], layers[2]]))
+
+
+@pytest.mark.parametrize(
+    ("run", "found"),
+    [
+        (in_turn, None),
+        (last_counts, ("fail", "layers.0")),
+        (one_dropped, ("fail", "layers.1")),
+        (one_not_called, ("warn", "layers.1")),
+    ],
+)
+def test_layers_whose_output_is_dropped(
+    run: Callable[[Tensor, nn.ModuleList], Tensor], found: tuple[str, str] | None
+) -> None:
+    report = check(Stack(run), only=["A13"])
+    findings = [finding for finding in report.findings if finding.id == "A13"]
+    assert [finding.status for finding in findings] == ([found[0]] if found else []), str(report)
+    assert not found or (findings[0].where.module or "").startswith(found[1])
+
+
+def test_a_final_norm_that_is_never_called() -> None:
+    report = check(Stack(in_turn, ends=False))
+    assert [(finding.id, finding.status) for finding in report.findings] == [("N03", "fail")], str(report)
