@@ -1,6 +1,6 @@
 """Whether a view or a reshape keeps tokens together, by sending the tokens' own numbers through it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,13 +27,11 @@ def scrambled(calls: Sequence[ModuleCall], n: int) -> Scrambled | None:
     Only tensors with exactly one such axis before and after are judged: `n` has to be a length that no other axis has.
     """
     ends: set[int] = set()
-    for index, call in enumerate(calls):
-        if call.name not in MOVES or not call.inputs or not call.outputs or index in ends:
+    for index, axis, later in _judged(calls, n):
+        if index in ends:
             continue
+        call = calls[index]
         before, after = call.inputs[0], call.outputs[0]
-        axis, later = _axis(before, n), _axis(after, n)
-        if axis is None or later is None:
-            continue
         tags = torch.arange(n).reshape([-1 if number == axis else 1 for number in range(before.dim())])
         moved = tags.expand(before.shape).contiguous().reshape(after.shape)  # every number replaced by its token's
         numbers = torch.arange(n).reshape([-1 if number == later else 1 for number in range(after.dim())])
@@ -44,6 +42,20 @@ def scrambled(calls: Sequence[ModuleCall], n: int) -> Scrambled | None:
             at = wrong[0]
             return Scrambled(index, call, int(at[later]), int(moved[tuple(at)]))
     return None
+
+
+def are_judged(calls: Sequence[ModuleCall], n: int) -> bool:
+    """Whether `scrambled` has anything to look at."""
+    return any(True for _ in _judged(calls, n))
+
+
+def _judged(calls: Sequence[ModuleCall], n: int) -> Iterator[tuple[int, int, int]]:
+    """Reshapes by their index, with the axis of length n before and after."""
+    for index, call in enumerate(calls):
+        if call.name in MOVES and call.inputs and call.outputs:
+            axis, later = _axis(call.inputs[0], n), _axis(call.outputs[0], n)
+            if axis is not None and later is not None:
+                yield index, axis, later
 
 
 def _end_of_shift(before: Tensor, calls: Sequence[ModuleCall], index: int) -> int | None:

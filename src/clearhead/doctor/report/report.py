@@ -165,7 +165,9 @@ class Report(ReadableRecord):
             "partial": "was examined in part, and no fault was found there",
         }.get(self.verdict, f"is {self.verdict}")
         summed = f": {', '.join(filter(None, counts))}" if self.findings else ""
-        return f"{self.target} {verdict}{summed}{self._gaps()}{self._kind()} ({round(self.seconds, 3):.2f} s)"
+        made = sum(check.status in JUDGED for check in self.checks)
+        covered = f"{made} of {counted(len(self.checks), 'check')} applied, {round(self.seconds, 3):.2f} s"
+        return f"{self.target} {verdict}{summed}{self._gaps()}{self._kind()} ({covered})"
 
     def _gaps(self) -> str:
         """What the verdict does not cover, though a reader would expect it to."""

@@ -69,7 +69,7 @@ def _order_at_first_mixing(subject: Subject) -> list[Finding]:
     first, moved = trace_modules(subject.model, subject.run, base, changed)
     call = first_guilty(first, moved, token_reading(n), _meet)
     if call is None or n < 4:
-        return []
+        raise Skipped("no module in which tokens meet was found" if call is None else "its rows are too short")
     number = next(k for k, other in enumerate(moved) if other is call)
     second = subject.modules_called(replace(base, ids=_exchanged(base.ids, n - 3, n - 2)))
     if number >= len(first) or not first[number].outputs:

@@ -42,12 +42,12 @@ def generations(subject: Subject) -> list[Finding]:
     if not torch.equal(first, again):  # it draws at random, or remembers
         anew, again, _ = _before_and_after(twin(subject.model), ids, other, new, seed=0)
         if torch.equal(anew, again) or not torch.equal(first, anew):
-            return []
+            raise Skipped("generate() draws at random, so nothing it writes is known beforehand")
         witness = "the same request with the same seed has another answer after a different request"
         return [finding((("K06", 0.8), ("T08", 0.2)), witness, where=where)]
     subject.journal.paths.append(f"generate(), {new} tokens")
-    if drew and not _greedy(method):  # sampling may take another than the best
-        return []
+    if drew and not _greedy(method):
+        raise Skipped("generate() samples, and may take another token than the likeliest")
     rows = subject.inputs(ROWS, salt=17).ids[:, :6]
     written = _written(model, rows.to(subject.device), new, seed=0)
     for step in range(written.shape[1]):

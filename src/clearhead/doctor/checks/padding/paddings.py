@@ -105,7 +105,7 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
         best = min(right, key=lambda mask: mask.moved)
         return _outweighed(best) or (not best.is_future and _amounts(best)) or []
     if not inert and name in MASK_NAMES and (not is_documented or subject.looks_back_only):
-        return []  # it need not be about padding
+        return None  # it need not be about padding
     mask = min((mask for mask in masks if mask in meant), key=lambda mask: mask.moved, default=masks[0])
     if inert:
         polarity = "1 for real tokens" if expected else "True for padding"

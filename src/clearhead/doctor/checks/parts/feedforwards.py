@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import Finding, Subject, finding, model_check
+from clearhead.doctor.checks.base import Finding, Skipped, Subject, finding, model_check
 from clearhead.doctor.probes.flow import ADD, Flow, made_by, read_by
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.products import KEEPING, LINEAR, RESHAPING
@@ -13,6 +13,8 @@ from clearhead.doctor.probes.tracing import ModuleCall
 def activations(subject: Subject) -> list[Finding]:
     """An activation stands between the two linear maps of a feed-forward."""
     flow = Flow(subject.inside.calls)
+    if sum(call.name in LINEAR for call in flow.calls) < 2:
+        raise Skipped("it has no two linear maps")
     for index, second in enumerate(flow.calls):
         if second.name not in LINEAR or not made_by(second):
             continue

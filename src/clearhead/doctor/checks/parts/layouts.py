@@ -6,7 +6,7 @@ import torch
 
 from clearhead.doctor.checks.base import Causes, Finding, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.probes.attention import AttentionCall, attentions
-from clearhead.doctor.probes.layout import distances, scrambled
+from clearhead.doctor.probes.layout import are_judged, distances, scrambled
 
 ROWS = (5, 11, 19)  # the last is a size that no other axis is likely to have
 
@@ -24,6 +24,8 @@ def layouts(subject: Subject) -> list[Finding]:
     axes = {subject.calling.T: "token", rows: "row"}
     axes |= {subject.calling.S: "token"} if subject.convention.has_source else {}
     scrambles = [(spot, noun) for size, noun in axes.items() if (spot := scrambled(operations, size)) is not None]
+    if not scrambles and not any(are_judged(operations, size) for size in axes):
+        raise Skipped("no view or reshape of its tokens can be followed")
     if not scrambles:
         return []
     spot, noun = min(scrambles, key=lambda scramble: scramble[0].index)

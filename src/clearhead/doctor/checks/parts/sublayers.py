@@ -50,7 +50,10 @@ def residuals_of_rows(subject: Subject) -> list[Finding]:
 
 
 def _missing(subject: Subject, before: Reach) -> list[Finding]:
-    for name, stack in _stacks(subject.model):
+    stacks = _stacks(subject.model)
+    if not stacks:
+        raise Skipped("no list of layers of one class was found")
+    for name, stack in stacks:
         guilty = _guilty(subject, before, stack, _sublayers(name, stack))
         if guilty is not None:
             return [_without_residual(subject.model, *guilty)]
