@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from clearhead.doctor.checks.base import Finding, Skipped, Subject, finding, model_check
+from clearhead.doctor.calling.names import is_of_a_library
+from clearhead.doctor.checks.base import Finding, Skipped, Status, Subject, finding, model_check
 from clearhead.doctor.probes.attention import FUSED, HIDDEN, AttentionCall, attentions, scale_of
 from clearhead.doctor.probes.flow import ADD, Flow, read_by
 from clearhead.doctor.probes.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, einsum_letters
@@ -185,15 +186,29 @@ def _scales(subject: Subject) -> list[Finding]:
         if scale is None or width < 4 or _is_declared(subject, scale):
             continue
         ratio = scale * width**0.5
+        where, whole = subject.place_of(attention.call), width * _heads(attention.query, len(subject.inputs(2).ids))
+        is_own = not is_of_a_library(type(attention.call.module))
+        if is_own and whole > width and abs(scale * whole**0.5 - 1) < 1e-3:
+            witness = f"scores are divided by sqrt({whole}), the width of all heads together, and not by sqrt({width})"
+            is_sure = abs(scale * width - 1) > 1e-3  # 1 / K may be meant, as by muP
+            status: Status = "fail" if is_sure else "warn"
+            return [
+                finding((("A01", 0.8), ("A02", 0.2)), witness, value=ratio, threshold=1, where=where, status=status)
+            ]
         # fresh queries may be smaller than keys by just what the scale lacks
         spread = float(attention.query.std() / attention.key.std().clamp_min(1e-12)) * ratio
         if NEAR <= ratio <= FAR or abs(scale * width - 1) < 1e-3 or 1 / ALIKE < spread < ALIKE:
             continue
         witness = f"scores are {scale:.3g} times queries times keys; 1 / sqrt({width}) is {width**-0.5:.3g}"
         causes = (("A01", 0.9), ("A02", 0.1)) if ratio > FAR else (("A02", 0.9), ("A01", 0.1))
-        where = subject.place_of(attention.call)
-        return [finding(causes, witness, value=ratio, threshold=FAR, where=where, status="warn")]
+        status = "fail" if is_own and abs(scale - 1) < 1e-3 else "warn"  # another number may be a choice
+        return [finding(causes, witness, value=ratio, threshold=FAR, where=where, status=status)]
     return []
+
+
+def _heads(query: Tensor, rows: int) -> int:
+    """How many heads queries (B, H, T, K) or (B * H, T, K) have."""
+    return query.shape[1] if query.dim() == 4 else max(1, len(query) // rows) if query.dim() == 3 else 1
 
 
 def _scale(flow: Flow, attention: AttentionCall, query: Tensor) -> tuple[float | None, int]:

@@ -1,0 +1,54 @@
+"""The scale of scores: one over the root of a head's width, whatever the layout of the heads."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor import check
+
+V, D, H = 97, 48, 4
+K = D // H
+
+
+class Attention(nn.Module):
+    """Heads in four axes, or in three."""
+
+    def __init__(self, scale: float, axes: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(D, D) for _ in range(4))
+        self.scale, self.axes = scale, axes
+
+    def forward(self, x: Tensor) -> Tensor:
+        B, T, _ = x.shape
+        q, k, v = (part(x).view(B, T, H, K).transpose(1, 2) for part in (self.q, self.k, self.v))
+        if self.axes == 3:
+            q, k, v = (tensor.reshape(B * H, T, K) for tensor in (q, k, v))
+        ahead = torch.ones(T, T, dtype=torch.bool).triu(1)
+        weights = (q @ k.transpose(-2, -1) * self.scale).masked_fill(ahead, -torch.inf).softmax(-1)
+        y = (weights @ v).view(B, H, T, K).transpose(1, 2)
+        return self.o(y.reshape(B, T, D))  # type: ignore[no-any-return]
+
+
+class Model(nn.Module):
+    def __init__(self, scale: float, axes: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.positions, self.head = nn.Embedding(V, D), nn.Embedding(64, D), nn.Linear(D, V)
+        self.norms = nn.ModuleList(nn.LayerNorm(D) for _ in range(2))
+        self.layers = nn.ModuleList(Attention(scale, axes) for _ in range(2))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + self.positions.weight[: ids.shape[1]]
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            x = x + layer(norm(x))
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("axes", [3, 4])
+@pytest.mark.parametrize(
+    ("scale", "found"),
+    [(K**-0.5, []), (1 / K, []), (D**-0.5, [("A01", "fail")]), (1.0, [("A01", "fail")]), (3.0, [("A01", "warn")])],
+)
+def test_scores_are_divided_by_the_root_of_a_heads_width(axes: int, scale: float, found: list[tuple[str, str]]) -> None:
+    report = check(Model(scale, axes), only=["A01"])
+    assert [(finding.id, finding.status) for finding in report.findings] == found, str(report)
