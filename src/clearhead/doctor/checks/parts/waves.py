@@ -99,7 +99,7 @@ def _oddity(table: Tensor) -> tuple[str, float] | None:
 
 
 def _turns_evenly(columns: Tensor) -> Tensor:
-    """For each column (positions, n), whether it is a wave: the neighbors of each number add up to k times the number."""
+    """For each column (positions, n), whether it is a wave: both neighbors of a number add up to k times it."""
     inner, neighbors = columns[1:-1], columns[2:] + columns[:-2]
     k = (inner * neighbors).sum(0) / inner.square().sum(0).clamp_min(1e-12)
     return (neighbors - k * inner).abs().amax(0) < 1e-2 * columns.abs().amax(0)
