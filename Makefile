@@ -54,12 +54,13 @@ benchmark-starting: setup  ## starting, reading a text, evaluating, long logs; i
 	$(BIN)/python benchmarks/starting_speed.py --keep
 	$(BIN)/python benchmarks/long_runs.py --keep
 
-benchmark-doctor: setup  ## planted faults, published bugs and released models, what the doctor says of each, other tools; into benchmarks/results
+benchmark-doctor: setup  ## planted faults, published bugs and released models, models of strangers, what the doctor says of each, other tools; into benchmarks/results
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/faults_check.py --train all --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/run.py --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/known_good.py --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/tracing.py --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/other_libraries.py --install --keep
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/strangers.py --install --keep
 	$(BIN)/python benchmarks/doctor/timing.py --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/real_bugs.py --install --keep
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/doctor/other_tools.py --install --keep

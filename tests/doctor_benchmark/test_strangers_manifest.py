@@ -1,0 +1,119 @@
+"""The judged models of strangers: every entry is whole, and of the locked half nothing is told but totals."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import stranger_files
+import strangers
+from stranger_files import HALVES, MANIFEST, Fault, Model, Repository, fetched, half_of, read
+
+from clearhead.doctor.catalogue.faults import CATALOGUE
+
+NAME, SECRET = "owner/name", "nobody_may_read_this"
+WRAPPER = """
+import model
+
+
+def build():
+    return model.Model()
+"""
+MODEL = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(41, 16), nn.Linear(16, 41)
+
+    def forward(self, ids):
+        return self.head(self.words(ids) + self.words(ids).mean(1, keepdim=True))
+"""
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_every_manifest_is_whole_and_in_its_half(half: str) -> None:
+    paths = sorted((MANIFEST / half).glob("*.toml"))
+    assert paths
+    for path in paths:
+        repository = read(path)
+        assert repository.file == path, f"{path.name} belongs to {repository.file}"
+        names = [stranger.name for stranger in repository.strangers]
+        assert names, f"{path.name} holds no model"
+        assert len({*names}) == len(names), f"{path.name} has two models of one name"
+        faults = [fault for model in repository.models for fault in model.faults]
+        faults += [bug.fault for bug in repository.bugs]
+        unknown = {id for fault in faults for id in (fault.id, *fault.also)} - {*CATALOGUE, "none"}
+        assert not unknown, f"{path.name} has ids that the catalogue lacks: {unknown}"
+
+
+def test_a_half_depends_on_the_name_alone() -> None:
+    assert {half_of(f"owner/{number}") for number in range(50)} == {*HALVES}
+    assert half_of("Owner/Name") == half_of("owner/name")
+
+
+def test_a_fault_that_is_proved_needs_a_proof() -> None:
+    fault = Fault(id="M01", line="model.py:1", why="it looks ahead", certainty="proved")
+    with pytest.raises(ValueError, match="needs a 'proof'"):
+        Model(name="model", kind="causal", wrapper=WRAPPER, faults=(fault,))
+
+
+@pytest.fixture
+def mirrors(tmp_path: Path) -> Path:
+    """A mirror with one repository, whose model looks ahead."""
+    folder = tmp_path / "mirrors" / NAME.replace("/", "+") / "repo"
+    folder.mkdir(parents=True)
+    (folder / "model.py").write_text(MODEL, encoding="utf-8")
+    (folder / "picture.png").write_bytes(b"none of the files that are read")
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    for words in (("init", "--quiet"), ("add", "."), (*who, "commit", "--quiet", "-m", "model")):
+        subprocess.run(["git", "-C", str(folder), *words], check=True, timeout=60)
+    return tmp_path / "mirrors"
+
+
+def commit_of(mirrors: Path) -> str:
+    command = ["git", "-C", str(mirrors / NAME.replace("/", "+") / "repo"), "rev-parse", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+
+
+def test_files_come_from_a_mirror_at_their_commit(
+    mirrors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stranger_files, "BUILD", tmp_path / "build")
+    folder = fetched(NAME, commit_of(mirrors), mirrors)
+    assert folder is not None
+    assert [path.name for path in folder.iterdir()] == ["model.py"]
+    assert (folder / "model.py").read_text(encoding="utf-8") == MODEL
+
+
+def test_a_locked_model_is_counted_and_not_told(
+    mirrors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stranger_files, "BUILD", tmp_path / "build")
+    fault = Fault(id="M01", line="model.py:11", why="it looks ahead", certainty="read")
+    model = Model(name=SECRET, kind="causal", wrapper=WRAPPER, faults=(fault,))
+    repository = Repository(name=NAME, commit=commit_of(mirrors), nature="old", models=(model,))
+    monkeypatch.setattr(strangers, "repositories", lambda half: iter([repository]))
+    words = ["strangers.py", "--half", "locked", "--mirrors", str(mirrors), "--timeout", "120"]
+    monkeypatch.setattr("sys.argv", words)
+    strangers.main()
+    printed = capsys.readouterr()
+    assert "| models | 1 |" in printed.out
+    assert "| refused or not examined | 0 of 1, 0 % |" in printed.out
+    for word in (SECRET, NAME, "M01", "model.py"):
+        assert word not in printed.out + printed.err
+
+
+def test_single_models_are_examined_in_the_open_half_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["strangers.py", "--half", "locked", "--only", NAME])
+    with pytest.raises(SystemExit):
+        strangers.main()
+
+
+def test_a_finding_speaks_of_a_fault_by_its_id_or_a_cause() -> None:
+    fault = Fault(id="A04", also=("A05",), line="model.py:1", why="heads are mixed", certainty="read")
+    causes = [{"id": "A05", "score": 0.6}, {"id": "M01", "score": 0.4}]
+    assert strangers.speaks_of({"id": "M01", "status": "fail", "causes": causes}, fault)  # type: ignore[typeddict-item]
+    assert not strangers.speaks_of({"id": "M01", "status": "fail", "causes": causes[1:]}, fault)  # type: ignore[typeddict-item]
