@@ -146,8 +146,11 @@ def measures(cases: Sequence[Case]) -> dict[str, str]:
     reached = [case for case in models if case.outcome in ("examined", "refused", "not examined")]
     done = [case for case in models if case.outcome == "examined"]
     failures = [(case, finding) for case in done for finding in case.findings("fail")]
-    healthy = [case for case in done if not case.faults]
+    sound = [case for case in done if all(fault.latent for fault in case.faults)]
+    accused = [any(not case.right(finding, latent=True) for finding in case.findings("fail")) for case in sound]
+    warned = [any(not case.right(finding, latent=True) for finding in case.findings("warn")) for case in sound]
     faults = [(case, fault) for case in reached for fault in case.faults if not fault.latent]
+    in_catalogue = [(case, fault) for case, fault in faults if fault.id != "none"]
     seconds = [case.seconds for case in done]
     return {
         "repositories": str(len({case.repository.name for case in cases})),
@@ -156,10 +159,14 @@ def measures(cases: Sequence[Case]) -> dict[str, str]:
         "refused or not examined": percent(case.outcome != "examined" for case in reached),
         "failures that are right": percent(case.right(finding, latent=False) for case, finding in failures),
         "with latent faults": percent(case.right(finding, latent=True) for case, finding in failures),
-        "healthy models accused": percent(bool(case.findings("fail")) for case in healthy),
-        "healthy models warned of": percent(bool(case.findings("warn")) for case in healthy),
+        "healthy models accused": percent(accused),
+        "healthy models warned of": percent(warned),
         "faults found": percent(case.found(fault, "fail") for case, fault in faults),
-        "faults found or warned of": percent(case.found(fault, "fail", "warn") for case, fault in faults),
+        "found, of those that the catalogue names": percent(case.found(fault, "fail") for case, fault in in_catalogue),
+        "found or warned of": percent(case.found(fault, "fail", "warn") for case, fault in in_catalogue),
+        "found, in models that were examined": percent(
+            case.found(fault, "fail") for case, fault in in_catalogue if case.outcome == "examined"
+        ),
         "published bugs found": percent(case.found(fault, "fail") for case in bugs for fault in case.faults),
         "published bugs, a failure that is gone once mended": percent(bool(case.findings("fail")) for case in bugs),
         "seconds, whole process, median": f"{statistics.median(seconds):.1f}" if seconds else "none",
