@@ -22,9 +22,7 @@ COUNT = re.compile(r"new|len|steps|tokens|^n$|^num|^k$")
 GREEDY = {"do_sample": False, "greedy": True, "top_k": 1, "temperature": 1e-4}  # the first that it takes
 
 
-@model_check(
-    "K11", "generations", order=210, covers=("K06", "K08", "K01", "T08"), needs=(*SOUND, "caches"), of_tokens=True
-)
+@model_check("K11", "generations", order=210, covers=("K06", "K08", "T08"), needs=(*SOUND, "caches"), of_tokens=True)
 def generations(subject: Subject) -> list[Finding]:
     """`generate` writes the most likely token unless it samples, and answers equal requests alike."""
     method: Any = getattr(type(subject.original), "generate", None)
