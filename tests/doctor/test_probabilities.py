@@ -8,7 +8,7 @@ from torch import nn
 
 from clearhead.doctor import check
 
-FILE = '''
+FILE = """
 import torch
 from torch import nn
 
@@ -30,7 +30,7 @@ def loss_of(model, ids, targets):
 def build():
     torch.manual_seed(0)
     return Classifier()
-'''
+"""
 CROSS_ENTROPY = "nn.functional.cross_entropy(model(ids), targets)"
 
 

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import is_of_a_library
@@ -19,13 +19,16 @@ NEW, FEW = 5, 3  # tokens; few where every one takes long
 ROWS = 8  # behind which tokens are written: enough of them to see which ones may be
 CLEAR = 1e-3  # of the logits' spread: how far the best token must lead
 COUNT = re.compile(r"new|len|steps|tokens|^n$|^num|^k$")
+WRITERS = "generate", "sample", "generate_text", "inference"  # what people call it
 GREEDY = {"do_sample": False, "greedy": True, "top_k": 1, "temperature": 1e-4}  # the first that it takes
 
 
 @model_check("K11", "generations", order=210, covers=("K06", "K08", "T08"), needs=(*SOUND, "caches"), of_tokens=True)
 def generations(subject: Subject) -> list[Finding]:
     """`generate` writes the most likely token unless it samples, and answers equal requests alike."""
-    method: Any = getattr(type(subject.original), "generate", None)
+    names = WRITERS if subject.kind == "causal" else WRITERS[:1]
+    name = next((name for name in names if callable(getattr(type(subject.original), name, None))), "")
+    method: Any = getattr(type(subject.original), name, None)
     reads_ids = not subject.convention.has_source and not subject.convention.time_first
     if method is None or not reads_ids or is_of_a_library(method):
         raise Skipped("it has no generate() of its own that reads ids")
@@ -34,28 +37,28 @@ def generations(subject: Subject) -> list[Finding]:
     new = FEW if subject.is_hurried else NEW
     ids, other = (subject.inputs(2, salt=salt).ids[:, :6].contiguous().to(subject.device) for salt in (17, 18))
     model = twin(subject.model)
-    first, again, drew = _before_and_after(model, ids, other, new, seed=1)
+    first, again, drew = _before_and_after(getattr(model, name), ids, other, new, seed=1)
     code = getattr(inspect.unwrap(method), "__code__", None)
     where = Where("", type(subject.model).__name__, *((code.co_filename, code.co_firstlineno) if code else ()))
     if not torch.equal(first, again):  # it draws at random, or remembers
-        anew, again, _ = _before_and_after(twin(subject.model), ids, other, new, seed=0)
+        anew, again, _ = _before_and_after(getattr(twin(subject.model), name), ids, other, new, seed=0)
         if torch.equal(anew, again) or not torch.equal(first, anew):
             raise Skipped("generate() draws at random, so nothing it writes is known beforehand")
         witness = "the same request with the same seed has another answer after a different request"
         return [finding((("K06", 0.8), ("T08", 0.2)), witness, where=where)]
-    subject.journal.paths.append(f"generate(), {new} tokens")
+    subject.journal.paths.append(f"{name}(), {new} tokens")
     if drew and not _greedy(method):
         raise Skipped("generate() samples, and may take another token than the likeliest")
     rows = subject.inputs(ROWS, salt=17).ids[:, :6]
-    written = _written(model, rows.to(subject.device), new, seed=0)
+    written = _written(getattr(model, name), rows.to(subject.device), new, seed=0)
     for step in range(written.shape[1]):
-        witness = _unlikely(subject, rows, written, step)
-        if witness and _reads_twice(subject, rows, written, step):
-            witness += "; it is the likeliest if the last token before it is read twice"
-            return [finding((("K08", 0.9), ("K11", 0.1)), witness, where=where)]
-        if witness:  # later, a search may take less likely tokens for a likelier whole
+        unlikely = _unlikely(subject, rows, written, step)
+        if unlikely and _reads_twice(subject, rows, written, step):
+            unlikely += "; it is the likeliest if the last token before it is read twice"
+            return [finding((("K08", 0.9), ("K11", 0.1)), unlikely, where=where)]
+        if unlikely:  # later, a search may take less likely tokens for a likelier whole
             status: Status = "fail" if step == 0 else "warn"
-            return [finding((("K11", 0.7), ("K08", 0.3)), witness, where=where, status=status)]
+            return [finding((("K11", 0.7), ("K08", 0.3)), unlikely, where=where, status=status)]
     return []
 
 
@@ -90,12 +93,12 @@ def _likelier(subject: Subject, rows: Tensor, written: Tensor) -> Tensor:
     return logits > logits.gather(1, written[:, None]) + CLEAR * float(logits.std())
 
 
-def _before_and_after(model: nn.Module, ids: Tensor, other: Tensor, new: int, seed: int) -> tuple[Tensor, Tensor, bool]:
-    """What a model first writes with seed 0, what with this seed after another request, and whether that sampled."""
-    first = _written(model, ids, new, seed=0)
-    _written(model, other, new, seed=0)
+def _before_and_after(method: Any, ids: Tensor, other: Tensor, new: int, seed: int) -> tuple[Tensor, Tensor, bool]:
+    """What a method first writes with seed 0, what with this seed after another request, and whether that sampled."""
+    first = _written(method, ids, new, seed=0)
+    _written(method, other, new, seed=0)
     begun = _seeded(seed, ids.device)
-    again = _written(model, ids, new, seed)
+    again = _written(method, ids, new, seed)
     return first, again, not torch.equal(begun, _state(ids.device))
 
 
@@ -118,18 +121,18 @@ def _greedy(method: Any) -> dict[str, Any]:
     return next(({name: value} for name, value in GREEDY.items() if name in names), {})
 
 
-def _written(model: nn.Module, ids: Tensor, new: int, seed: int) -> Tensor:
+def _written(method: Any, ids: Tensor, new: int, seed: int) -> Tensor:
     """The new tokens (B, n) of a call with ids and the number of tokens to write."""
-    parameters = list(inspect.signature(model.generate).parameters.values())  # type: ignore[arg-type]
+    parameters = list(inspect.signature(method).parameters.values())
     needed = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
     if not parameters or len(needed) > 2 or (len(needed) == 2 and not COUNT.search(needed[1].name)):
         raise Skipped("generate() needs more than ids and a number of tokens")
     _seeded(seed, ids.device)
     arguments = (ids, new) if len(needed) == 2 else (ids,)
     named = {p.name: new for p in parameters[1:] if len(needed) < 2 and "new" in p.name and COUNT.search(p.name)}
-    named |= _greedy(model.generate)
+    named |= _greedy(method)
     with torch.no_grad():
-        written = model.generate(*arguments, **named)  # type: ignore[operator]
+        written = method(*arguments, **named)
     if not isinstance(written, Tensor) or written.dim() != 2 or written.shape[0] != len(ids):
         raise Skipped("generate() does not return rows of ids")
     n = ids.shape[1]
