@@ -168,7 +168,7 @@ def _blobs(store: Path, commit: str) -> Iterator[tuple[str, str]]:
 
 def _contents(store: Path, blobs: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
     """The files themselves; a mirror may lack large ones."""
-    output = _git(store, "cat-file", "--batch", given="".join(f"{blob}\n" for blob in blobs.values()).encode()) or b""
+    output = _git(store, "cat-file", "--batch", stdin="".join(f"{blob}\n" for blob in blobs.values()).encode()) or b""
     at = 0
     for path in blobs:
         end = output.index(b"\n", at)
@@ -190,9 +190,9 @@ def _stores(name: str, commit: str, mirrors: Path | None) -> Iterator[Path]:
     yield own
 
 
-def _git(store: Path, *words: str, given: bytes = b"") -> bytes | None:
-    """What Git prints if it is given this; None if it fails."""
-    command = ["git", "-c", "safe.directory=*", "-C", str(store), *words]
+def _git(store: Path, *arguments: str, stdin: bytes = b"") -> bytes | None:
+    """What Git prints if it reads this; None if it fails."""
+    command = ["git", "-c", "safe.directory=*", "-C", str(store), *arguments]
     environment = os.environ | {"GIT_TERMINAL_PROMPT": "0"}
-    done = subprocess.run(command, input=given, capture_output=True, env=environment, timeout=600, check=False)
+    done = subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=600, check=False)
     return done.stdout if done.returncode == 0 else None

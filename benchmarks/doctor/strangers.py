@@ -191,7 +191,7 @@ def _short(sentence: str) -> str:
 def check(name: str, args: argparse.Namespace) -> bool:
     """Build every model of a repository and run every proof, without the doctor; print what fails."""
     good = True
-    for repository in (one for half in HALVES for one in repositories(half) if one.name == name):
+    for repository in (held for half in HALVES for held in repositories(half) if held.name == name):
         for stranger in repository.strangers:
             versions = [("", repository.commit, stranger.wrapper, True)]
             if isinstance(stranger, Bug):
@@ -199,9 +199,9 @@ def check(name: str, args: argparse.Namespace) -> bool:
                 versions = [("buggy", stranger.buggy, stranger.wrapper, True), ("fixed", stranger.fixed, mended, False)]
             for version, commit, wrapper, holds in versions:
                 outcome = _proved(repository, stranger, commit, wrapper, args)
-                wanted = "holds" if holds or not stranger.proof else "does not hold"
-                good &= outcome == wanted
-                print(f"{name} {stranger.name} {version}: {outcome if outcome != wanted else 'as judged'}")
+                expected = "holds" if holds or not stranger.proof else "does not hold"
+                good &= outcome == expected
+                print(f"{name} {stranger.name} {version}: {outcome if outcome != expected else 'as judged'}")
     return good
 
 
@@ -210,8 +210,8 @@ def _proved(repository: Repository, stranger: Stranger, commit: str, wrapper: st
     root = fetched(repository.name, commit, args.mirrors)
     if root is None:
         return f"{commit} could not be fetched"
-    made = "compute" if stranger.ask == "loss" else "build()"
-    proof = f"{wrapper}\n\nif __name__ == '__main__':\n    {made}\n    print('BUILT', flush=True)\n"
+    call = "compute" if stranger.ask == "loss" else "build()"
+    proof = f"{wrapper}\n\nif __name__ == '__main__':\n    {call}\n    print('BUILT', flush=True)\n"
     proof += "".join(f"    {line}\n" for line in stranger.proof.splitlines())
     with TemporaryDirectory() as folder:
         path = write(stranger, proof, root, Path(folder))
@@ -229,7 +229,9 @@ def _proved(repository: Repository, stranger: Stranger, commit: str, wrapper: st
 
 def install(packages: Path) -> None:
     """Put what the repositories need into a folder of its own."""
-    needed = sorted({package for half in HALVES for one in repositories(half) for package in one.packages})
+    needed = sorted(
+        {package for half in HALVES for repository in repositories(half) for package in repository.packages}
+    )
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(packages), *needed]
     subprocess.run(command, check=True)
 

@@ -76,3 +76,25 @@ def test_a_part_that_only_a_function_knows_is_told() -> None:
         return lambda x: function(hidden(x))
 
     assert "I05" in {finding.id for finding in check(Closing(hold)).findings}
+
+
+class Settings(dict[str, object]):
+    """Settings as many tutorials have them: every attribute is a key, and no other exists."""
+
+    __getattr__ = dict.__getitem__
+
+
+class Configured(Closing):
+    def __init__(self) -> None:
+        super().__init__(lambda model, function: function)
+        self.config = Settings(width=16)
+        self.every = [{"settings": self.config}]
+
+
+def test_settings_that_refuse_to_be_copied_are_shared() -> None:
+    model = Configured()
+    copy = copied(model)
+    assert copy.config is model.config
+    assert copy.every[0]["settings"] is model.config  # type: ignore[index]
+    assert copy.head is not model.head
+    assert check(model).verdict == "healthy"

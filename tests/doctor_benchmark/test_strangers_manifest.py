@@ -68,8 +68,8 @@ def mirrors(tmp_path: Path) -> Path:
     (folder / "model.py").write_text(MODEL, encoding="utf-8")
     (folder / "picture.png").write_bytes(b"none of the files that are read")
     who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
-    for words in (("init", "--quiet"), ("add", "."), (*who, "commit", "--quiet", "-m", "model")):
-        subprocess.run(["git", "-C", str(folder), *words], check=True, timeout=60)
+    for arguments in (("init", "--quiet"), ("add", "."), (*who, "commit", "--quiet", "-m", "model")):
+        subprocess.run(["git", "-C", str(folder), *arguments], check=True, timeout=60)
     return tmp_path / "mirrors"
 
 
@@ -96,8 +96,8 @@ def test_a_locked_model_is_counted_and_not_told(
     model = Model(name=SECRET, kind="causal", wrapper=WRAPPER, faults=(fault,))
     repository = Repository(name=NAME, commit=commit_of(mirrors), nature="old", models=(model,))
     monkeypatch.setattr(strangers, "repositories", lambda half: iter([repository]))
-    words = ["strangers.py", "--half", "locked", "--mirrors", str(mirrors), "--timeout", "120"]
-    monkeypatch.setattr("sys.argv", words)
+    argv = ["strangers.py", "--half", "locked", "--mirrors", str(mirrors), "--timeout", "120"]
+    monkeypatch.setattr("sys.argv", argv)
     strangers.main()
     printed = capsys.readouterr()
     assert "| models | 1 |" in printed.out

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling import Convention
 from clearhead.doctor.calling.names import code_of
+from clearhead.doctor.calling.settings import setting
 from clearhead.doctor.probes.dependency import shape_of
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.spec import Assumption, Kind
@@ -54,12 +55,12 @@ class Hints:
 def hints_of(model: nn.Module) -> Hints:
     """Everything that suggests a kind before the first call."""
     votes: list[Vote] = []
-    name, config = type(model).__name__, getattr(model, "config", None)
+    name, of_transformers = type(model).__name__, setting(model, "model_type")
     if CAUSAL_NAME.search(name) or re.search(r"(?<!masked)(?<!encoder)lm$", name, re.I):
         votes.append(("causal", 2, f"it is called {name}"))
     if not re.search(r"causal|decoder", name, re.I) and (ENCODER_NAME.search(name) or re.search("encoder", name, re.I)):
         votes.append(("bidirectional", 3 if ENCODER_NAME.search(name) else 2, f"it is called {name}"))
-    if getattr(config, "is_decoder", False) is True:
+    if setting(model, "is_decoder") is True:
         votes.append(("causal", 2, "its config says is_decoder"))
     text = f"{type(model).__doc__ if type(model).__doc__ != nn.Module.__doc__ else ''} {code_of(model)}"
     if _is_told(model):
@@ -75,12 +76,12 @@ def hints_of(model: nn.Module) -> Hints:
     elif flags == {False}:
         votes.append(("bidirectional", 3, "its modules are set not to be causal"))
     own = next((method for method in CAUSAL_METHODS if callable(getattr(type(model), method, None))), None)
-    if own and not hasattr(config, "model_type"):
+    if own and not of_transformers:
         votes.append(("causal", 2, f"it has {own}()"))
     triangle = next((name for name, buffer in model.named_buffers() if _is_triangle(buffer)), None)
     if triangle:
         votes.append(("causal", 2, f"its buffer {triangle} is a triangle"))
-    return Hints(tuple(votes), bool(getattr(config, "model_type", "")))
+    return Hints(tuple(votes), bool(of_transformers))
 
 
 def _is_told(model: nn.Module) -> bool:

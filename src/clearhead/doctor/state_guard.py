@@ -12,6 +12,8 @@ from types import CellType, FunctionType
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.problems import attempt
+
 CPU = torch.device("cpu")
 LARGE = 20_000_000  # parameters
 
@@ -122,11 +124,13 @@ def copied(model: nn.Module) -> nn.Module:
     """A deep copy whose functions call the copy as well.
 
     `copy.deepcopy` keeps functions as they are: one that closes over a module, such as a lambda in an attribute or a
-    hook, would go on calling the original.
+    hook, would go on calling the original. What refuses to be copied, such as settings that take every attribute for a
+    key, is shared.
     """
-    memo: dict[int, object] = {}
+    held = _held_by(model)
+    memo: dict[int, object] = {id(value): value for value in held if not _can_be_copied(value)}
     rebound: list[tuple[FunctionType, FunctionType]] = []
-    for function in _closures(model):
+    for function in (value for value in held if isinstance(value, FunctionType) and value.__closure__):
         cells = tuple(CellType() for _ in function.__closure__ or ())
         fresh = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
         fresh.__kwdefaults__ = function.__kwdefaults__
@@ -141,26 +145,31 @@ def copied(model: nn.Module) -> nn.Module:
     return model_copy
 
 
-def _closures(model: nn.Module) -> list[FunctionType]:
-    """Functions in attributes and hooks of its modules, and inside of these, that close over something."""
-    functions: dict[int, FunctionType] = {}
-    held: list[object] = [vars(module) for module in model.modules()]
-    seen: set[int] = set()
-    while held:
-        value = held.pop()
-        if id(value) in seen:
+def _held_by(model: nn.Module) -> list[object]:
+    """What its modules hold in attributes, hooks and buffers, and what is inside of these and of functions."""
+    held: dict[int, object] = {}
+    open_: list[object] = [vars(module) for module in model.modules()]
+    while open_:
+        value = open_.pop()
+        if id(value) in held:
             continue
-        seen.add(id(value))
-        if isinstance(value, FunctionType) and value.__closure__:
-            functions[id(value)] = value
-            held += [cell.cell_contents for cell in value.__closure__ if _is_full(cell)]
+        held[id(value)] = value
+        if isinstance(value, FunctionType):
+            open_ += [cell.cell_contents for cell in value.__closure__ or () if _is_full(cell)]
         elif isinstance(value, dict):
-            held += value.values()
+            open_ += value.values()
         elif isinstance(value, list | tuple | set):
-            held += value
+            open_ += value
         elif isinstance(value, partial):
-            held += (value.func, value.args, value.keywords)
-    return list(functions.values())
+            open_ += (value.func, value.args, value.keywords)
+    return list(held.values())
+
+
+def _can_be_copied(value: object) -> bool:
+    """Whether it answers when it is asked how it is copied."""
+    with attempt() as attempted:
+        getattr(value, "__deepcopy__", None)
+    return not attempted.failed
 
 
 def _is_full(cell: CellType) -> bool:

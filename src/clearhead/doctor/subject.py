@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from clearhead.doctor.calling import Convention, Inputs
 from clearhead.doctor.calling.batches import OwnBatch
 from clearhead.doctor.calling.inputs import Run, drawn_rows
-from clearhead.doctor.calling.names import pad_id_of, settings_of
+from clearhead.doctor.calling.names import pad_id_of
 from clearhead.doctor.calling.search import WorkingCall
+from clearhead.doctor.calling.settings import settings_of
 from clearhead.doctor.kind import Hints, assumed_kind
 from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.dependency import DependencyMatrix, dependency, shape_of, swapped_rows
@@ -176,10 +177,10 @@ class Subject:
             calls = self.operations(inputs, named=lambda name: name.strip("_") in ("eq", "ne"))
         if attempted.failed:  # the checks report why it does not run
             return None
-        given = {int(tokens[0, 0]) for tokens in (ids, source)}
+        known = {int(tokens[0, 0]) for tokens in (ids, source)}
         for call in calls:
             first, *rest = call.options["args"]
-            are_ids = isinstance(first, Tensor) and first.dtype == torch.long and {*first.flatten().tolist()} <= given
+            are_ids = isinstance(first, Tensor) and first.dtype == torch.long and {*first.flatten().tolist()} <= known
             if are_ids and rest and isinstance(rest[0], int):
                 return rest[0] if 0 <= rest[0] < self.calling.vocab_size else None
         return None

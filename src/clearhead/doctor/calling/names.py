@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice, product
-from typing import Any
 
 from torch import nn
 
 from clearhead.doctor.calling.inputs import CAUSAL_FORMS, KEEP_FORMS
+from clearhead.doctor.calling.settings import setting
 
 TRIALS = 150  # of ways to call a model
 SOURCE = re.compile(r"^(src|source|enc|encoder|memory)")
@@ -72,16 +72,9 @@ def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
     return [parameter for parameter in signature_of(model) if parameter.kind not in variable]
 
 
-def settings_of(module: nn.Module) -> dict[str, Any]:
-    """What the module's `config` holds, by name; empty without one."""
-    config = getattr(module, "config", None)
-    return dict(vars(config)) if hasattr(config, "__dict__") else {}
-
-
 def pad_id_of(model: nn.Module, vocab_size: int) -> int | None:
     """The token that fills up rows, as the model's config, its attributes or its embeddings have it."""
-    holders = (getattr(model, "config", None), model)
-    values = (getattr(holder, name, None) for holder in holders for name in PAD_NAMES)
+    values = (holder(model, name, None) for holder in (setting, getattr) for name in PAD_NAMES)
     named = (value for value in values if isinstance(value, int) and not isinstance(value, bool))
     tables = (module.padding_idx for module in model.modules() if isinstance(module, nn.Embedding))
     known = chain((value for value in named if 0 <= value < vocab_size), tables)

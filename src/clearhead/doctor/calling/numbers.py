@@ -8,6 +8,8 @@ from math import isqrt
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.calling.settings import settings_of
+
 WORDS = 64  # ids that there are numbers for
 SIDE = 4  # parts of a picture in a row and in a column
 PLACES = SIDE * SIDE
@@ -88,5 +90,4 @@ def _pictures(model: nn.Module, conv: nn.Conv2d) -> Iterator[str]:
 def _settings(model: nn.Module) -> Iterator[tuple[str, object]]:
     for module in model.modules():
         yield from vars(module).items()
-        config = getattr(module, "config", None)
-        yield from vars(config).items() if hasattr(config, "__dict__") else ()
+        yield from settings_of(module).items()

@@ -165,8 +165,8 @@ class Report(ReadableRecord):
             "partial": "was examined in part, and no fault was found there",
         }.get(self.verdict, f"is {self.verdict}")
         summed = f": {', '.join(filter(None, counts))}" if self.findings else ""
-        made = sum(check.status in JUDGED for check in self.checks)
-        covered = f"{made} of {counted(len(self.checks), 'check')} applied, {round(self.seconds, 3):.2f} s"
+        n_applied = sum(check.status in JUDGED for check in self.checks)
+        covered = f"{n_applied} of {counted(len(self.checks), 'check')} applied, {round(self.seconds, 3):.2f} s"
         return f"{self.target} {verdict}{summed}{self._gaps()}{self._kind()} ({covered})"
 
     def _gaps(self) -> str:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs, Run
+from clearhead.doctor.calling.settings import setting
 from clearhead.doctor.checks.base import APART, Finding, Subject, Where, attempt, finding, model_check
 from clearhead.doctor.checks.dependence.causes import LEAK_FAULTS, leak_causes
 from clearhead.doctor.probes.attention import AttentionCall
@@ -56,7 +57,7 @@ def leaks(subject: Subject, matrix: DependencyMatrix, run: Run, *, backend: str 
 
 def other_attention(subject: Subject) -> tuple[str, str, Run] | None:
     """The attention that transformers uses for the model, the other that it offers, and a run with that; or None."""
-    current = getattr(getattr(subject.model, "config", None), "_attn_implementation", None)
+    current = setting(subject.model, "_attn_implementation")
     choose: Callable[[str], None] | None = getattr(subject.model, "set_attn_implementation", None)
     if current not in ("eager", "sdpa") or choose is None:
         return None

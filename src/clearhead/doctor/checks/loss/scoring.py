@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.outputs import arrange, find_logits, follow, leaves
+from clearhead.doctor.calling.settings import setting
 from clearhead.doctor.checks.base import Finding, Skipped, Subject, attempt
 from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.probes.flow import made_by
@@ -62,8 +63,8 @@ def half_padded(subject: Subject, tokens: Tensor, mark: int | None) -> Tensor:
 
 def end_ids(subject: Subject) -> list[object]:
     """The token that ends a text, as the model and its config call it."""
-    owners = (subject.original, getattr(subject.original, "config", None))
-    return [getattr(owner, name, None) for owner in owners for name in ("eos_token_id", "eos_id", "eos_idx")]
+    names = ("eos_token_id", "eos_id", "eos_idx")
+    return [holder(subject.original, name, None) for holder in (getattr, setting) for name in names]
 
 
 def number_of_labels(subject: Subject) -> int:

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.doctor.calling.names import SEGMENTS, parameters_of, settings_of
+from clearhead.doctor.calling.names import SEGMENTS, parameters_of
+from clearhead.doctor.calling.settings import settings_of
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Status, Subject, Where, finding, model_check
 from clearhead.doctor.checks.parts.effects import moves
 from clearhead.doctor.checks.parts.waves import waves

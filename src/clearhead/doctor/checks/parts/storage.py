@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.calling.settings import setting
 from clearhead.doctor.checks.base import Finding, Status, Subject, Where, finding, model_check
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import place_of_module
@@ -107,10 +108,9 @@ def _hidden_path(model: nn.Module, hidden: nn.Module) -> str | None:
 def _untied(subject: Subject, is_fresh: bool) -> list[Finding]:
     """Embedding and head that are declared to be one tensor, or were copied from each other."""
     model, declared = subject.fresh, subject.spec.tied
-    config = getattr(model, "config", None)
     if declared is None:
-        setting = getattr(config, "tie_word_embeddings", getattr(config, "tied", None))
-        declared = setting if isinstance(setting, bool) else None
+        tied = setting(model, "tie_word_embeddings", setting(model, "tied"))
+        declared = tied if isinstance(tied, bool) else None
     tables, heads = (
         {name: m.weight for name, m in model.named_modules() if isinstance(m, kind)}
         for kind in (nn.Embedding, nn.Linear)
@@ -123,7 +123,7 @@ def _untied(subject: Subject, is_fresh: bool) -> list[Finding]:
         if tables[table].dim() == 2 and torch.equal(tables[table], heads[head]) and bool(tables[table].any()):
             status: Status = "fail" if is_fresh or declared else "warn"
             return [finding("E01", f"{names} hold the same numbers in two places", where=where, status=status)]
-    for table, head in pairs if declared and not hasattr(config, "model_type") else ():
+    for table, head in pairs if declared and not setting(model, "model_type") else ():
         if len(tables[table]) == subject.calling.vocab_size:
             witness = f"{table}.weight and {head}.weight are declared to be tied, but are two tensors"
             return [finding("E01", witness, where=Where(head, "Linear"))]

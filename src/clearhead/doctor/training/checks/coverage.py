@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from torch import nn
 
+from clearhead.doctor.calling.settings import setting
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.tensors import is_same
@@ -117,7 +118,7 @@ def _untied(recording: Recording) -> Iterator[Finding]:
     modules = [module for root in recording.roots for module in root.modules()]
     tables = [m.weight for m in modules if isinstance(m, nn.Embedding)]
     heads = [m.weight for m in modules if isinstance(m, nn.Linear)]
-    tied = any(getattr(getattr(root, "config", None), "tie_word_embeddings", False) is True for root in recording.roots)
+    tied = any(setting(root, "tie_word_embeddings") is True for root in recording.roots)
     for table, head in ((table, head) for table in tables for head in heads):
         first, second = recording.account(table), recording.account(head)
         if table is head or table.shape != head.shape or first is None or second is None:

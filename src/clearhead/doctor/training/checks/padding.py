@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from clearhead.doctor.calling.outputs import tensors
+from clearhead.doctor.calling.settings import setting
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.probes.tensors import first_true
 from clearhead.doctor.report.findings import Finding
@@ -40,7 +41,7 @@ def _pad_id(recording: Recording, xray: LogitsXray) -> int | None:
 
 
 def _of_config(recording: Recording, name: str) -> int | None:
-    values = [getattr(getattr(root, "config", None), name, None) for root in recording.roots]
+    values = [setting(root, name) for root in recording.roots]
     return next((value for value in values if isinstance(value, int)), None)
 
 
