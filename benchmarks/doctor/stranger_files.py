@@ -39,7 +39,9 @@ class Fault(Frozen):
         modules: paths of the modules at fault, in which `*` is any one name; none where it is the model or a loss.
         line: `path:number` in the repository.
         certainty: "proved" by the model's `proof`, or "read".
-        latent: the model gives wrong results in circumstances only, such as half precision or very long inputs.
+        latent: the model gives wrong results in circumstances only, such as half precision or very long inputs, or it
+            differs from what it means by what hardly matters: in all files a norm with n - 1 or epsilon in another
+            place (N06), and layers that begin equal (I01).
     """
 
     id: str = Field(pattern="^([A-Z][0-9]{2}|none)$")
