@@ -18,6 +18,7 @@ from clearhead.doctor.state_guard import twin
 NEW, FEW = 5, 3  # tokens; few where every one takes long
 ROWS = 8  # behind which tokens are written: enough of them to see which ones may be
 CLEAR = 1e-3  # of the logits' spread: how far the best token must lead
+WINDOW = re.compile(r"context|block_size|window|ctx")
 COUNT = re.compile(r"new|len|steps|tokens|^n$|^num|^k$")
 WRITERS = "generate", "sample", "generate_text", "inference"  # what people call it
 GREEDY = {"do_sample": False, "greedy": True, "top_k": 1, "temperature": 1e-4}  # the first that it takes
@@ -26,20 +27,11 @@ GREEDY = {"do_sample": False, "greedy": True, "top_k": 1, "temperature": 1e-4}  
 @model_check("K11", "generations", order=210, covers=("K06", "K08", "T08"), needs=(*SOUND, "caches"), of_tokens=True)
 def generations(subject: Subject) -> list[Finding]:
     """`generate` writes the most likely token unless it samples, and answers equal requests alike."""
-    names = WRITERS if subject.kind == "causal" else WRITERS[:1]
-    name = next((name for name in names if callable(getattr(type(subject.original), name, None))), "")
-    method: Any = getattr(type(subject.original), name, None)
-    reads_ids = not subject.convention.has_source and not subject.convention.time_first
-    if method is None or not reads_ids or is_of_a_library(method):
-        raise Skipped("it has no generate() of its own that reads ids")
-    if subject.shifts_its_rows:
-        raise Skipped("its last logits predict its last token, not the next")
-    new = FEW if subject.is_hurried else NEW
+    name, method = writer_of(subject)
+    new, where = FEW if subject.is_hurried else NEW, place_of_writer(subject, method)
     ids, other = (subject.inputs(2, salt=salt).ids[:, :6].contiguous().to(subject.device) for salt in (17, 18))
     model = twin(subject.model)
     first, again, drew = _before_and_after(getattr(model, name), ids, other, new, seed=1)
-    code = getattr(inspect.unwrap(method), "__code__", None)
-    where = Where("", type(subject.model).__name__, *((code.co_filename, code.co_firstlineno) if code else ()))
     if not torch.equal(first, again):  # it draws at random, or remembers
         anew, again, _ = _before_and_after(getattr(twin(subject.model), name), ids, other, new, seed=0)
         if torch.equal(anew, again) or not torch.equal(first, anew):
@@ -60,6 +52,29 @@ def generations(subject: Subject) -> list[Finding]:
             status: Status = "fail" if step == 0 else "warn"
             return [finding((("K11", 0.7), ("K08", 0.3)), unlikely, where=where, status=status)]
     return []
+
+
+def writer_of(subject: Subject) -> tuple[str, Any]:
+    """The person's own method that writes tokens behind rows of ids, and its name.
+
+    Raises:
+        Skipped: there is none.
+    """
+    names = WRITERS if subject.kind == "causal" else WRITERS[:1]
+    name = next((name for name in names if callable(getattr(type(subject.original), name, None))), "")
+    method: Any = getattr(type(subject.original), name, None)
+    reads_ids = not subject.convention.has_source and not subject.convention.time_first
+    if method is None or not reads_ids or is_of_a_library(method):
+        raise Skipped("it has no generate() of its own that reads ids")
+    if subject.shifts_its_rows:
+        raise Skipped("its last logits predict its last token, not the next")
+    return name, method
+
+
+def place_of_writer(subject: Subject, method: Any) -> Where:
+    """Where the code of such a method is."""
+    code = getattr(inspect.unwrap(method), "__code__", None)
+    return Where("", type(subject.model).__name__, *((code.co_filename, code.co_firstlineno) if code else ()))
 
 
 def _reads_twice(subject: Subject, rows: Tensor, written: Tensor, step: int) -> bool:
@@ -115,28 +130,46 @@ def _state(device: torch.device) -> Tensor:
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
+def options_of(method: Any) -> dict[str, Any]:
+    """What may be left out of a call, by name, and what it is then."""
+    return {p.name: p.default for p in inspect.signature(method).parameters.values() if p.default is not p.empty}
+
+
 def _greedy(method: Any) -> dict[str, Any]:
     """The argument by which it takes the likeliest token; empty if it has none."""
-    names = [p.name for p in inspect.signature(method).parameters.values() if p.default is not p.empty]
-    return next(({name: value} for name, value in GREEDY.items() if name in names), {})
+    return next(({name: value} for name, value in GREEDY.items() if name in options_of(method)), {})
+
+
+def called(method: Any, ids: Tensor, new: int, seed: int, options: dict[str, Any]) -> object:
+    """What a call with ids and the number of tokens to write returns.
+
+    Raises:
+        Skipped: it needs more than that.
+    """
+    parameters = list(inspect.signature(method).parameters.values())
+    needed = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
+    more = {p.name: ids.shape[1] + new for p in needed[1:] if WINDOW.search(p.name)}
+    needed = [p for p in needed if p.name not in more]
+    if not parameters or len(needed) > 2 or (len(needed) == 2 and not COUNT.search(needed[1].name)):
+        raise Skipped("generate() needs more than ids and a number of tokens")
+    counts = needed[1:] or [p for p in parameters[1:] if "new" in p.name and COUNT.search(p.name)]
+    _seeded(seed, ids.device)
+    with torch.no_grad():
+        return method(ids, **more, **{p.name: new for p in counts}, **options)
+
+
+def new_tokens(returned: object, ids: Tensor) -> Tensor | None:
+    """The tokens (B, n) that were written behind rows of ids; None if they are not to be found in what was returned."""
+    if not isinstance(returned, Tensor) or returned.dim() != 2 or len(returned) != len(ids) or not returned.numel():
+        return None
+    n = ids.shape[1]
+    continues = returned.shape[1] > n and torch.equal(returned[:, :n].cpu(), ids.cpu())
+    return None if returned.is_floating_point() else (returned[:, n:] if continues else returned).cpu()
 
 
 def _written(method: Any, ids: Tensor, new: int, seed: int) -> Tensor:
-    """The new tokens (B, n) of a call with ids and the number of tokens to write."""
-    parameters = list(inspect.signature(method).parameters.values())
-    needed = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
-    if not parameters or len(needed) > 2 or (len(needed) == 2 and not COUNT.search(needed[1].name)):
-        raise Skipped("generate() needs more than ids and a number of tokens")
-    _seeded(seed, ids.device)
-    arguments = (ids, new) if len(needed) == 2 else (ids,)
-    named = {p.name: new for p in parameters[1:] if len(needed) < 2 and "new" in p.name and COUNT.search(p.name)}
-    named |= _greedy(method)
-    with torch.no_grad():
-        written = method(*arguments, **named)
-    if not isinstance(written, Tensor) or written.dim() != 2 or written.shape[0] != len(ids):
-        raise Skipped("generate() does not return rows of ids")
-    n = ids.shape[1]
-    continues = written.shape[1] > n and torch.equal(written[:, :n], ids)
-    if not continues and written.shape[1] > new:
-        raise Skipped("generate() returns other ids than it was given")
-    return (written[:, n:] if continues else written).cpu()
+    """The new tokens (B, n) of such a call that takes the likeliest ones, if it can."""
+    written = new_tokens(called(method, ids, new, seed, _greedy(method)), ids)
+    if written is None or written.shape[1] > new:
+        raise Skipped("generate() does not return rows of ids, or not behind those that it was given")
+    return written
