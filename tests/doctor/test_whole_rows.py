@@ -217,8 +217,10 @@ class Pooled(nn.Module):
 
 @pytest.mark.parametrize("lost", ["", "mixed", "forward_part"])
 def test_a_missing_residual_is_found_where_one_place_is_read(lost: str) -> None:
-    report = check(Pooled(lost), only=["residuals of rows"])
-    assert next(one.status for one in report.checks if one.name == "residuals of rows") == ("fail" if lost else "pass")
+    report = check(Pooled(lost), only=["residuals of layers"])
+    assert next(one.status for one in report.checks if one.name == "residuals of layers") == (
+        "fail" if lost else "pass"
+    )
     assert [(one.id, one.where.module) for one in report.findings] == ([("N04", "layers.0")] if lost else [])
 
 
@@ -319,6 +321,6 @@ class Latents(Pooled):
 
 
 def test_layers_that_each_read_the_row_need_not_carry_it_on() -> None:
-    report = check(Latents(), only=["residuals of rows"])
+    report = check(Latents(), only=["residuals of layers"])
     assert not report.findings, str(report)
-    assert next(one.status for one in report.checks if one.name == "residuals of rows") == "pass"
+    assert next(one.status for one in report.checks if one.name == "residuals of layers") == "pass"

@@ -12,6 +12,7 @@ from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, answer, joined
 from clearhead.doctor.load.devices import find_device
 from clearhead.doctor.load.unwrap import unwrapped
+from clearhead.doctor.mending import mended
 from clearhead.doctor.preparation import prepare
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.report.report import Report
@@ -63,7 +64,9 @@ def check(
     with guarded(seed, model):
         failed: set[str] = set()
         subject = prepare(model, spec, level, seed, own_batch, target_device, failed)
-        findings, checks = _examine(subject, chosen(only), failed, None if seconds is None else begun + seconds)
+        findings, checks, subject = _examine(
+            subject, chosen(only), failed, None if seconds is None else begun + seconds
+        )
         kind = subject.kind
     paths = (subject.convention.sentence, f"eval(), float32, {device.upper()}", *subject.journal.paths)
     if whole is not model:
@@ -101,19 +104,22 @@ def chosen(only: Sequence[str]) -> list[Check[Subject]]:
 
 def _examine(
     subject: Subject, checks: Sequence[Check[Subject]], failed: set[str], deadline: float | None
-) -> tuple[tuple[Finding, ...], tuple[Checked, ...]]:
+) -> tuple[tuple[Finding, ...], tuple[Checked, ...], Subject]:
+    """The findings and the checks, and the subject as far as it was mended meanwhile."""
     findings: list[Finding] = []
     checked: list[Checked] = []
     for check in checks:
         begun = time.perf_counter()
         is_late = deadline is not None and begun > deadline
         status, note, new = ("skip", OUT_OF_TIME, []) if is_late else _make(subject, check)
-        if _stands_in_the_way(subject, check, status):
+        repaired = mended(subject, new) if status == "fail" else None
+        subject = repaired or subject
+        if _stands_in_the_way(subject, check, _make(subject, check)[0] if repaired else status):
             failed.add(check.name)
         findings = joined(findings, new, check.name, subject.spec.allow)
         checked.append(check.checked(status, note, begun))
     ranked = sorted(findings, key=lambda finding: finding.status != "fail")
-    return tuple(ranked), tuple(checked)
+    return tuple(ranked), tuple(checked), subject
 
 
 def _stands_in_the_way(subject: Subject, check: Check[Subject], status: Outcome) -> bool:

@@ -1,9 +1,11 @@
 """Where something is: a module, a call, a weight, in the words in which a finding tells it."""
 
 import re
+from itertools import takewhile
 
 from torch import nn
 
+from clearhead.doctor.calling.names import is_of_a_library
 from clearhead.doctor.probes.tracing import ModuleCall, home_of
 from clearhead.doctor.report.findings import Where
 
@@ -39,7 +41,21 @@ def owner_of(model: nn.Module, name: str, *, own_code: bool = False) -> Where:
     return Where(shown, type(model.get_submodule(shown)).__name__, *home_of(model.get_submodule(around)))
 
 
+def is_own(model: nn.Module, path: str | None) -> bool:
+    """Whether the code around a module is a person's own: that of the first module around it that is not torch's."""
+    parts = (path or "").split(".")
+    around = [model.get_submodule(".".join(parts[:length])) for length in range(len(parts), -1, -1)]
+    classes = [type(module) for module in around if not type(module).__module__.startswith("torch.")]
+    return bool(classes) and not is_of_a_library(classes[0])
+
+
 def layer_of(path: str | None) -> str | None:
-    """The layer of a stack that a module's path lies in: everything up to the first number."""
-    match = re.match(r"(?:.*?\.)?\d+(?=\.|$)", path or "")
+    """The layer of a stack that a module's path lies in: everything up to the first number, as in blocks.block_0."""
+    match = re.match(r"(?:.*?\.)?(?:\d+|(?<=s\.)\w+_\d+)(?=\.|$)", path or "")
     return match[0] if match else None
+
+
+def around(first: str | None, second: str | None) -> str:
+    """The innermost module that two paths lead into."""
+    pairs = zip((first or "").split("."), (second or "").split("."), strict=False)
+    return ".".join(name for name, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -1,5 +1,6 @@
 """The attention's arithmetic: where it is normalized, how it is scaled, what is dropped or added, which heads share."""
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.calling.names import is_of_a_library
-from clearhead.doctor.checks.base import Finding, Skipped, Status, Subject, finding, model_check
+from clearhead.doctor.checks.base import Causes, Finding, Skipped, Status, Subject, finding, model_check
 from clearhead.doctor.probes.attention import FUSED, HIDDEN, AttentionCall, attentions, scale_of
 from clearhead.doctor.probes.flow import ADD, Flow, read_by
 from clearhead.doctor.probes.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, einsum_letters
@@ -185,16 +186,15 @@ def _scales(subject: Subject) -> list[Finding]:
         scale, width = _scale(flow, attention, attention.query)
         if scale is None or width < 4 or _is_declared(subject, scale):
             continue
-        ratio = scale * width**0.5
-        where, whole = subject.place_of(attention.call), width * _heads(attention.query, len(subject.inputs(2).ids))
+        ratio, where = scale * width**0.5, subject.place_of(attention.call)
         is_own = not is_of_a_library(type(attention.call.module))
-        if is_own and whole > width and abs(scale * whole**0.5 - 1) < 1e-3:
-            witness = f"scores are divided by sqrt({whole}), the width of all heads together, and not by sqrt({width})"
+        other = next((size for size in _other_sizes(subject, attention, width) if _is_root(scale, size[0])), None)
+        if is_own and other is not None:
+            witness = f"scores are divided by sqrt({other[0]}), the {other[1]}, and not by sqrt({width})"
             is_sure = abs(scale * width - 1) > 1e-3  # 1 / K may be meant, as by muP
+            causes: Causes = (("A01", 0.8), ("A02", 0.2))
             status: Status = "fail" if is_sure else "warn"
-            return [
-                finding((("A01", 0.8), ("A02", 0.2)), witness, value=ratio, threshold=1, where=where, status=status)
-            ]
+            return [finding(causes, witness, value=ratio, threshold=1, where=where, status=status)]
         # fresh queries may be smaller than keys by just what the scale lacks
         spread = float(attention.query.std() / attention.key.std().clamp_min(1e-12)) * ratio
         if NEAR <= ratio <= FAR or abs(scale * width - 1) < 1e-3 or 1 / ALIKE < spread < ALIKE:
@@ -206,9 +206,18 @@ def _scales(subject: Subject) -> list[Finding]:
     return []
 
 
-def _heads(query: Tensor, rows: int) -> int:
-    """How many heads queries (B, H, T, K) or (B * H, T, K) have."""
-    return query.shape[1] if query.dim() == 4 else max(1, len(query) // rows) if query.dim() == 3 else 1
+def _is_root(scale: float, size: int) -> bool:
+    """Whether scores are divided by the root of this size."""
+    return abs(scale * math.sqrt(size) - 1) < 1e-3
+
+
+def _other_sizes(subject: Subject, attention: AttentionCall, width: int) -> list[tuple[int, str]]:
+    """Sizes of an attention whose root is taken by mistake for that of a head's width, and what they are."""
+    query, (T_q, T_k), rows = attention.query, attention.allowed.shape, len(subject.inputs(2).ids)
+    assert query is not None
+    heads = query.shape[1] if query.dim() == 4 else max(1, len(query) // rows) if query.dim() == 3 else 1
+    sizes = [(width * heads, "width of all heads together"), (T_q, "number of queries"), (T_k, "number of keys")]
+    return [(size, noun) for size, noun in sizes if size != width]
 
 
 def _scale(flow: Flow, attention: AttentionCall, query: Tensor) -> tuple[float | None, int]:

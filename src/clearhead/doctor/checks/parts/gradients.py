@@ -12,6 +12,7 @@ from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, find
 from clearhead.doctor.checks.parts.effects import NUDGE, beside, effect, moves, padding_rows
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import layer_of, owner_of
+from clearhead.doctor.probes.mentions import is_mentioned
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.state_guard import twin
 
@@ -118,12 +119,8 @@ def _is_choice(model: nn.Module, name: str, reached: set[str]) -> bool:
 
 def _reads_other_inputs(model: nn.Module, name: str, called: set[str]) -> bool:
     """Whether a weight belongs to a part with inputs of its own, such as pictures, which this call does not have."""
-    path = name.split(".")
-    owners = [".".join(path[:depth]) for depth in range(1, len(path))]
-    containers = (nn.ModuleList, nn.ModuleDict)  # never called themselves
-    uncalled = (o for o in owners if o not in called and not isinstance(model.get_submodule(o), containers))
-    part = next(uncalled, None)
-    if part is None:
+    part = _uncalled(model, name, called)
+    if part == name:
         return False
     inside = [(f"{part}.{other}", module) for other, module in model.get_submodule(part).named_modules() if other]
     return any(isinstance(module, READERS) and not POSITION_TABLE.search(other) for other, module in inside)
@@ -149,12 +146,22 @@ def _left_out(subject: Subject, idle: Sequence[str], reached: set[str], called: 
         witness = f"{dropped} is called, and other values in all of its weights move no logit: its output is dropped"
         where = owner_of(model, next(name for name in idle if layer_of(name) == dropped), own_code=True)
         return finding((("A13", 0.8), ("N04", 0.2)), witness, value=0.0, where=where)
-    first = (lost or idle)[0]
+    forgotten = [] if lost else [name for name in idle if not is_mentioned(model, _uncalled(model, name, called))]
+    first = (lost or forgotten or idle)[0]
     listed = ", ".join(idle[:3]) + (f" and {len(idle) - 3} more" if len(idle) > 3 else "")
     norm = is_norm(model.get_submodule(first.rpartition(".")[0])) and layer_of(first) is None
     causes = (("N03", 0.8), ("A13", 0.2)) if norm else (("A13", 1.0),)
     witness, where = f"other values in {listed} move no logit", owner_of(model, first)
-    return finding(causes, witness, value=0.0, where=where, status="fail" if lost else "warn")
+    witness += f", and no code mentions {_uncalled(model, first, called)} but where it is made" if forgotten else ""
+    return finding(causes, witness, value=0.0, where=where, status="fail" if lost or forgotten else "warn")
+
+
+def _uncalled(model: nn.Module, name: str, called: set[str]) -> str:
+    """The outermost module around a weight that is never called, and that is no list; failing that, the weight."""
+    path = name.split(".")
+    owners = (".".join(path[:depth]) for depth in range(1, len(path)))
+    containers = (nn.ModuleList, nn.ModuleDict)  # never called themselves
+    return next((o for o in owners if o not in called and not isinstance(model.get_submodule(o), containers)), name)
 
 
 def _dropped_layer(model: nn.Module, idle: Sequence[str], reached: set[str], called: set[str]) -> str | None:

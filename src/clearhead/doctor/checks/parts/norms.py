@@ -53,9 +53,10 @@ def _axis_of_tokens(subject: Subject, x: Tensor) -> int | None:
 
 
 def _is_meant_to(subject: Subject, call: ModuleCall) -> bool:
-    """Whether one of torch's norms is given channels before tokens, as intended, in a model without causality."""
+    """Whether one of torch's norms is told to, or is given channels before tokens, in a model without causality."""
     over_all = isinstance(call.module, (nn.GroupNorm, nn.modules.instancenorm._InstanceNorm))
-    return over_all and call.inputs[0].shape[-1] == subject.calling.T and not subject.looks_back_only
+    is_told = isinstance(call.module, nn.LayerNorm) and len(call.module.normalized_shape) > 1
+    return (is_told or (over_all and call.inputs[0].shape[-1] == subject.calling.T)) and not subject.looks_back_only
 
 
 def _unusual(subject: Subject, calls: Sequence[ModuleCall]) -> list[Finding]:

@@ -2,18 +2,22 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import combinations
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.settings import setting
 from clearhead.doctor.checks.base import Finding, Status, Subject, Where, finding, model_check
+from clearhead.doctor.probes.flow import Flow, made_by, read_by
 from clearhead.doctor.probes.freshness import freshness
-from clearhead.doctor.probes.locations import place_of_module
-from clearhead.doctor.probes.norms import is_norm
+from clearhead.doctor.probes.locations import is_own, place_of_module
+from clearhead.doctor.probes.norms import is_leaf_norm, is_norm
+from clearhead.doctor.probes.products import KEEPING, RESHAPING
 from clearhead.doctor.probes.tensors import are_same
 from clearhead.doctor.probes.tracing import caller
 
+CARRYING = KEEPING | RESHAPING | {"transpose", "permute"}
 DRAWN = 2  # a row of a matrix with more different numbers than that was drawn at random
 
 
@@ -21,7 +25,9 @@ DRAWN = 2  # a row of a matrix with more different numbers than that was drawn a
 def storage(subject: Subject) -> list[Finding]:
     """Every module is registered and used once, no two layers start equal, and tied weights are one tensor."""
     is_fresh = freshness(subject.fresh, subject.spec.fresh)[0] is not False
-    findings = _held_twice(subject.fresh) + _called_for_all(subject) + _unregistered(subject)
+    findings = _norms_called_again(subject)
+    findings += [twice for twice in _held_twice(subject.fresh) if twice.id not in {called.id for called in findings}]
+    findings += _called_for_all(subject) + _unregistered(subject)
     return findings + _untied(subject, is_fresh) + (_copies(subject.fresh) if is_fresh else [])
 
 
@@ -42,6 +48,80 @@ def _held_twice(model: nn.Module) -> list[Finding]:
             witness, where = f"{path}: {' and '.join(shared)} are one module", Where(path, type(owner).__name__)
             findings.setdefault("N08", finding("N08", witness, where=where, status="warn"))
     return list(findings.values())
+
+
+def _norms_called_again(subject: Subject) -> list[Finding]:
+    """One norm reads what one sublayer made and is read by another, and then again for two others.
+
+    A layer that is called several times on purpose has the same sublayers around its norm each time; and queries and
+    keys, which one norm may serve, are not made of each other.
+    """
+    flow, spans = Flow(subject.inside.calls), _spans_of_norms(subject)
+    for spans_of_one in spans.values():
+        for (start, end), (later, last) in combinations(spans_of_one, 2):
+            before, after = (flow.calls[index] for index in (end, later))
+            if not any(flow.comes_from(part, later, output) for part in read_by(after) for output in made_by(before)):
+                continue
+            around_both = [
+                (_feeders(flow, begin), _consumers(flow, stop)) for begin, stop in ((start, end), (later, last))
+            ]
+            (feeder, readers), (other, others) = around_both
+            if feeder and other and readers and others and feeder != other and not readers & others:
+                where = subject.place_of(before)
+                witness = f"{where.module} is called for the input of one sublayer, and again for that of another"
+                status: Status = "fail" if is_own(subject.model, where.module) else "warn"
+                return [finding((("N08", 0.9), ("I02", 0.1)), witness, where=where, status=status)]
+    return []
+
+
+def _spans_of_norms(subject: Subject) -> dict[int, list[tuple[int, int]]]:
+    """The first and the last operation of each call of each norm that learns."""
+    spans: dict[int, list[tuple[int, int]]] = {}
+    calls = subject.inside.calls
+    for index, call in enumerate(calls):
+        if call.module is None or not is_leaf_norm(call.module) or not [*call.module.parameters()]:
+            continue
+        known = spans.setdefault(id(call.module), [])
+        if known and calls[index - 1].module is call.module:
+            known[-1] = (known[-1][0], index)
+        else:
+            known.append((index, index))
+    return spans
+
+
+def _feeders(flow: Flow, index: int) -> set[int]:
+    """The weights by which the latest part of what an operation reads was made."""
+    open_, latest, visited = [(part, index) for part in read_by(flow.calls[index])], -1, set()
+    while open_:
+        at = flow.maker(*open_.pop())
+        if at is None or at in visited:
+            continue
+        visited.add(at)
+        if _weights(flow, at):
+            latest = max(latest, at)
+        else:
+            open_ += [(part, at) for part in read_by(flow.calls[at])]
+    return _weights(flow, latest) if latest >= 0 else set()
+
+
+def _consumers(flow: Flow, index: int) -> set[int]:
+    """The weights that meet first what an operation made."""
+    weights: set[int] = set()
+    open_ = flow.readers(index)
+    while open_:
+        at = open_.pop()
+        weights |= _weights(flow, at)
+        if flow.calls[at].name in CARRYING and not _weights(flow, at):
+            open_ += flow.readers(at)
+    return weights
+
+
+def _weights(flow: Flow, index: int) -> set[int]:
+    """The weights that an operation reads, as they are or converted."""
+    parts = read_by(flow.calls[index])
+    converted = (flow.calls[at] for part in parts if (at := flow.maker(part, index)) is not None)
+    parts += [part for call in converted if call.name in KEEPING for part in read_by(call)]
+    return {id(part) for part in parts if isinstance(part, nn.Parameter)}
 
 
 def _layers(model: nn.Module) -> Iterator[tuple[str, nn.ModuleList]]:
@@ -149,4 +229,4 @@ def _copies(model: nn.Module) -> list[Finding]:
 
 def _drawn(module: nn.Module) -> list[Tensor]:
     """The matrices that were drawn at random: of many numbers, not of zeros and ones."""
-    return [p for p in module.parameters() if p.dim() > 1 and len(torch.unique(p[0].detach())) > DRAWN]
+    return [p for p in module.parameters() if p.dim() > 1 and len({*p[0].detach().flatten().tolist()}) > DRAWN]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Finding, Skipped, Status, Subject, Where, finding, model_check
-from clearhead.doctor.probes.locations import layer_of, owner_of, place_of_module
+from clearhead.doctor.probes.locations import around, is_own, layer_of, owner_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.probes.products import LINEAR, NORMS
 from clearhead.doctor.probes.stream import Addition, stream
@@ -16,14 +16,21 @@ from clearhead.doctor.probes.tracing import ModuleCall, dropout_probability, hom
 LEFT = 0.01  # of the largest number: what a norm's epsilon may change
 
 
-@model_check("N05", "streams", order=310, covers=("N03", "N04", "N10"), needs=("finite", "layouts", "residuals"))
+@model_check(
+    "N05",
+    "streams",
+    order=310,
+    covers=("N03", "N04", "N10"),
+    needs=("finite", "layouts", "residuals", "residuals of layers"),
+)
 def streams(subject: Subject) -> list[Finding]:
     """The sublayers of a layer take their residual alike, no dropout lies on the stream, and a norm ends it."""
     calls, logits = subject.inside
     steps, behind = stream(calls, logits)
     if len(steps) < 2:
         raise Skipped("no residual stream was found")
-    return _mixed(subject, steps) + _dropped(subject) + _unnormalized(subject, steps, behind)
+    mixed = _mixed(subject, steps) or _replaced(subject, steps)
+    return mixed + _dropped(subject) + _unnormalized(subject, steps, behind)
 
 
 def _has_norm(calls: Sequence[ModuleCall], indices: Sequence[int]) -> bool:
@@ -58,6 +65,29 @@ def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
             witness += f": the first stays the same if the input of {layer} is doubled"
             status = "fail"
         return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=places[number], status=status)]
+    return []
+
+
+def _replaced(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
+    """Layers begin with a norm and carry on its output instead of their input: nothing leads around it.
+
+    Where a norm ends each layer, as in post-norm, a layer carries on its input.
+    """
+    places = [subject.place_of(step.call).module for step in steps]
+    first = next((layer for path in places if (layer := layer_of(path)) is not None), None)
+    for number in range(1, len(steps)):
+        calls = [subject.inside.calls[index] for index in steps[number].between]
+        if any(call.name in LINEAR for call in calls):
+            continue  # a sublayer without a residual
+        owners = (around(subject.place_of(call).module, places[number]) for call in calls if _is_norm(call))
+        owner = next((path for path in owners if layer_of(path) not in (None, first)), None)  # it may hold embeddings
+        if owner is None or around(owner, places[number - 1]) == owner:
+            continue
+        if _is_unchanged(subject, owner, steps, number):
+            witness = f"{owner} adds to the output of a norm: what it adds to stays the same if its input is doubled"
+            status: Status = "fail" if is_own(subject.model, owner) else "warn"
+            where = subject.place_of(steps[number].call)
+            return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=where, status=status)]
     return []
 
 
@@ -127,4 +157,5 @@ def _unnormalized(subject: Subject, steps: Sequence[Addition], behind: Sequence[
     witness = "the head reads the stream as the last layer leaves it, while every sublayer reads it through a norm"
     witness += f"; {unused} is there for it, and is never called" if unused else ""
     where = place_of_module(path, subject.model.get_submodule(path))
-    return [finding("N03", witness, where=where, status="fail" if unused else "warn")]
+    status: Status = "fail" if unused or is_own(subject.model, layer) else "warn"
+    return [finding("N03", witness, where=where, status=status)]

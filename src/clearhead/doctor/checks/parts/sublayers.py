@@ -1,17 +1,19 @@
 """Residual connections that are missing."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
-from clearhead.doctor.probes.locations import place_of_module
+from clearhead.doctor.probes.locations import layer_of, place_of_module
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.replay import reach_of
+from clearhead.doctor.probes.stream import stream
 from clearhead.doctor.state_guard import kept
 
 Sublayers = dict[str, nn.Module]  # by path
@@ -35,17 +37,24 @@ def residuals(subject: Subject) -> list[Finding]:
     raise Skipped("a token hardly moves its own logits, and the model does not run in float64")
 
 
-@model_check("N04", "residuals of rows", order=300, covers=("N05",), needs=STEADY)
-def residuals_of_rows(subject: Subject) -> list[Finding]:
-    """If one output is given for a row, the last layer still reads the row with the sublayers before it at zero."""
-    if not subject.gives_rows:
-        raise Skipped("it gives one output for each token")
-    for name, stack in _stacks(subject.model):
-        sublayers = _sublayers(name, stack)
-        path = _guilty_of_rows(subject, sublayers) if _is_transformer(stack, sublayers) else None
-        if path is not None:
-            witness = f"with the weights of {path} at zero, the last layer of {name} reads the same from every row"
-            return [_without_residual(subject.model, path, witness)]
+@model_check("N04", "residuals of layers", order=300, covers=("N05",), needs=STEADY)
+def residuals_of_layers(subject: Subject) -> list[Finding]:
+    """With any one sublayer at zero, what its layer returns still depends on what it reads."""
+    layers = list(_layers(subject))
+    if not layers:
+        raise Skipped("no layer was found that calls an attention and a feed-forward")
+    for path, sublayers in (layers[0], layers[-1]) if subject.is_large else layers:
+        sides = (source for source in (False, True) if _depends(subject, path, source, nullcontext(), of_input=True))
+        side = next(sides, None)
+        if side is None or (not path and subject.gives_rows):  # what is read of one place may come by attention alone
+            continue
+        for name, module in sublayers.items():
+            parts = _parts(module)  # matrices of its own may lead around the part that it holds
+            silences = (_silent([module]), _silent(parts or [module]), _without_output(module))
+            if any(_depends(subject, path, side, silence) for silence in silences):
+                continue
+            witness = f"with the weights of {name} at zero, {path or 'it'} returns the same whatever it reads"
+            return [_without_residual(subject.model, name, witness)]
     return []
 
 
@@ -83,11 +92,11 @@ def _stacks(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 def _sublayers(name: str, stack: nn.Module) -> Sublayers:
     """The direct children of a stack's layers that hold matrices."""
-    layers = list(stack.children())
-    if len({type(layer) for layer in layers}) != 1:
+    layers = dict(stack.named_children())
+    if len({type(layer) for layer in layers.values()}) != 1:
         return {}
     children = (
-        (f"{name}.{n}.{child}".lstrip("."), m) for n, layer in enumerate(layers) for child, m in layer.named_children()
+        (f"{name}.{n}.{child}".lstrip("."), m) for n, layer in layers.items() for child, m in layer.named_children()
     )
     return {path: module for path, module in children if _has_matrices(module)}
 
@@ -178,53 +187,82 @@ def _reach_without(subject: Subject, modules: Iterable[nn.Module]) -> Reach:
 @contextmanager
 def _silent(modules: Iterable[nn.Module]) -> Iterator[None]:
     """All matrices in them are zero meanwhile."""
-    matrices = [parameter for module in modules for parameter in module.parameters() if parameter.dim() > 1]
+    matrices = _matrices(modules)
     with kept(matrices):
         for parameter in matrices:
             parameter.zero_()
         yield
 
 
-def _guilty_of_rows(subject: Subject, sublayers: Sublayers) -> str | None:
-    """The first sublayer behind which nothing is left of a row, if all layers have the same kind of them."""
-    layers: dict[str, list[str]] = {}
-    for path in sublayers:
-        layers.setdefault(path.rpartition(".")[0], []).append(path)
-    *before, last = layers.values()
-    reader = [sublayers[path] for path in last]
-    if not before or not _reads_rows(subject, reader, ()) or _reads_rows(subject, reader, sublayers.values()):
-        return None
-    guilty = [[path for path in layer if not _reads_rows(subject, reader, [sublayers[path]])] for layer in before]
-    kinds = {tuple(map(_kind, paths)) for paths in guilty}
-    if len(kinds) != 1 or not 0 < len(guilty[0]) < len(before[0]):
-        return None  # what makes a row shorter or wider may well be read alone
-    parts = _parts(sublayers[guilty[0][0]])
-    return None if parts and _reads_rows(subject, reader, parts) else guilty[0][0]
+def _matrices(modules: Iterable[nn.Module]) -> list[nn.Parameter]:
+    return [parameter for module in modules for parameter in module.parameters() if parameter.dim() > 1]
 
 
-def _reads_rows(subject: Subject, reader: Iterable[nn.Module], silenced: Iterable[nn.Module]) -> bool:
-    """Whether the input of the first of these modules depends on the row, with the matrices of others at zero.
+@contextmanager
+def _without_output(module: nn.Module) -> Iterator[None]:
+    """It returns zeros meanwhile."""
 
-    True if that cannot be told.
+    def zeros(_: nn.Module, arguments: object, output: object) -> object:
+        if isinstance(output, tuple):
+            return (torch.zeros_like(output[0]), *output[1:]) if isinstance(output[0], Tensor) else output
+        return torch.zeros_like(output) if isinstance(output, Tensor) else output
+
+    with module.register_forward_hook(zeros):
+        yield
+
+
+def _layers(subject: Subject) -> Iterator[tuple[str, Sublayers]]:
+    """Modules that hold norms, and call an attention and something wider that keeps the shape of what it reads."""
+    calls = {call.name: call for call in subject.module_calls if call.inputs and call.outputs}
+    attending = [f"{subject.place_of(attention.call).module}." for attention in subject.attentions]
+    adders = [f"{subject.place_of(step.call).module}." for step in stream(*subject.inside)[0]]
+    for path, module in subject.model.named_modules():
+        children = {f"{path}.{name}".lstrip("."): child for name, child in module.named_children()}
+        sublayers = {name: child for name, child in children.items() if name in calls and _has_matrices(child)}
+        if any(sum(adder.startswith(f"{name}.") for adder in adders) > 1 for name in sublayers):
+            continue  # they are layers, or stacks of them
+        if not (path == layer_of(path) and f"{path}." in attending):  # else its parts are single maps
+            sublayers = {n: m for n, m in sublayers.items() if calls[n].inputs[0].shape == calls[n].outputs[0].shape}
+            mixing = {name for name in sublayers if any(user.startswith(f"{name}.") for user in attending)}
+            local = [
+                n for n, m in sublayers.items() if n not in mixing and sum(p.dim() > 1 for p in m.parameters()) > 1
+            ]
+            sublayers = {name: sublayers[name] for name in (*mixing, *local)} if mixing and local else {}
+        if sublayers and any(is_norm(part) for part in module.modules()):
+            yield path, sublayers
+
+
+def _depends(
+    subject: Subject, path: str, source: bool, silence: AbstractContextManager[object], *, of_input: bool = False
+) -> bool:
+    """Whether what a layer returns depends on the ids or the source, with a sublayer silenced in some way.
+
+    True if that cannot be told. Of a layer that is never called, such as a list, it is asked what the module around it
+    returns.
+
+    Args:
+        of_input: ask about the first tensor that it reads instead.
     """
-    with _silent(silenced):
-        first, second = (_read(subject, reader, salt) for salt in (14, 15))
+    numbers: list[Tensor] = []
+
+    def note(_: nn.Module, arguments: object, named: object, output: object = None) -> None:
+        parts = [part for part in tensors((arguments, named) if of_input else output) if part.is_floating_point()]
+        numbers.extend(part.detach().cpu().flatten() for part in (parts[:1] if of_input else parts))
+
+    called = {call.name for call in subject.module_calls}
+    while path and path not in called:
+        path = path.rpartition(".")[0]
+    module, results = subject.model.get_submodule(path), []
+    register = module.register_forward_pre_hook if of_input else module.register_forward_hook
+    inputs, other = subject.inputs(2, salt=14), subject.inputs(2, salt=15)
+    if source and not subject.convention.has_source:
+        return False
+    with silence, register(note, with_kwargs=True):
+        for batch in (inputs, inputs.with_tokens(source, other.tokens(source))):
+            numbers.clear()
+            subject.run(batch)
+            results.append(torch.cat(numbers) if numbers else torch.empty(0))
+    first, second = results
     if first.shape != second.shape or not len(first) or not (first.isfinite() & second.isfinite()).all():
-        return True
+        return not of_input
     return float((first - second).abs().max()) > 8 * torch.finfo(first.dtype).eps * float(first.abs().max())
-
-
-def _read(subject: Subject, modules: Iterable[nn.Module], salt: int) -> Tensor:
-    """All numbers that the first of these modules to be called is given, for random rows."""
-    tensors: list[Tensor] = []
-
-    def note(_: nn.Module, arguments: tuple[object, ...], named: dict[str, object]) -> None:
-        if not tensors:  # of the first call only
-            numbers = (value for value in (*arguments, *named.values()) if isinstance(value, Tensor))
-            tensors.extend(value.detach().cpu().flatten() for value in numbers if value.is_floating_point())
-
-    with ExitStack() as hooks:
-        for module in modules:
-            hooks.enter_context(module.register_forward_pre_hook(note, with_kwargs=True))
-        subject.run(subject.inputs(2, salt=salt))
-    return torch.cat(tensors) if tensors else torch.empty(0)

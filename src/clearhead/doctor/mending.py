@@ -1,0 +1,37 @@
+"""Faults that would hide others, mended in the copies under examination."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from clearhead.doctor.probes.norms import is_leaf_norm
+from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.subject import Subject
+
+MIXING_NORMS = ("N01", "N02")
+
+
+def mended(subject: Subject, findings: Iterable[Finding]) -> Subject | None:
+    """The subject, whose norms over time or over the batch are norms over the width instead; None without such norms.
+
+    Dropout in evaluation is taken out from the start.
+    """
+    guilty = {finding.where.class_name for finding in findings if finding.id in MIXING_NORMS}
+    modules = [module for copy in (subject.model, subject.fresh) for module in copy.modules()]
+    norms = [module for module in modules if type(module).__name__ in guilty and is_leaf_norm(module)]
+    for norm in norms:
+        norm.forward = _over_width(subject.convention.time_first, subject.calling.T)
+    return replace(subject) if norms else None
+
+
+def _over_width(time_first: bool, T: int) -> Callable[[Tensor], Tensor]:
+    """A norm of each token by itself, of hidden states (B, T, D), or (B, D, T) as convolutions have them."""
+
+    def forward(x: Tensor, *_: object) -> Tensor:
+        axis = 1 if x.dim() == 3 and x.shape[-1] == T != x.shape[1] and not time_first else -1
+        normed = F.layer_norm(x.movedim(axis, -1), (x.shape[axis],))
+        return normed.movedim(-1, axis)
+
+    return forward

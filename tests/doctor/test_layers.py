@@ -1,0 +1,211 @@
+"""What a layer carries on, which norms it has, and whether a norm ends the stack."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor import check
+
+V, D, LAYERS = 41, 32, 3
+
+
+class Attention(nn.Module):
+    """Causal, with one norm for queries and keys if it is given one."""
+
+    def __init__(self, norm: nn.Module | None = None, scale: Callable[[Tensor], float] | None = None) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(D, D) for _ in range(4))
+        self.norm, self.scale = norm or nn.Identity(), scale or (lambda q: q.shape[-1] ** -0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        B, T, _ = x.shape
+        q, k, v = (part(x).view(B, T, 2, -1).transpose(1, 2) for part in (self.q, self.k, self.v))
+        q, k = self.norm(q), self.norm(k)
+        ahead = torch.ones(T, T, dtype=torch.bool).triu(1)
+        weights = (q @ k.transpose(-2, -1) * self.scale(q)).masked_fill(ahead, -torch.inf).softmax(-1)
+        return self.o((weights @ v).transpose(1, 2).reshape(B, T, D))  # type: ignore[no-any-return]
+
+
+class Layer(nn.Module):
+    def __init__(self, order: Callable[["Layer", Tensor], Tensor], attention: Attention | None = None) -> None:
+        super().__init__()
+        self.order = order
+        self.ln1, self.ln2 = nn.LayerNorm(D), nn.LayerNorm(D)
+        self.attention = attention or Attention()
+        self.mlp = nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.order(self, x)
+
+
+def pre(layer: Layer, x: Tensor) -> Tensor:
+    x = x + layer.attention(layer.ln1(x))
+    return x + layer.mlp(layer.ln2(x))  # type: ignore[no-any-return]
+
+
+def post(layer: Layer, x: Tensor) -> Tensor:
+    x = layer.ln1(x + layer.attention(x))
+    return layer.ln2(x + layer.mlp(x))  # type: ignore[no-any-return]
+
+
+def from_norms(layer: Layer, x: Tensor) -> Tensor:
+    x = layer.ln1(x)
+    x = x + layer.attention(x)
+    x = layer.ln2(x)
+    return x + layer.mlp(x)  # type: ignore[no-any-return]
+
+
+def pre_with_one_norm(layer: Layer, x: Tensor) -> Tensor:
+    x = x + layer.attention(layer.ln1(x))
+    return x + layer.mlp(layer.ln1(x))  # type: ignore[no-any-return]
+
+
+def post_with_one_norm(layer: Layer, x: Tensor) -> Tensor:
+    x = layer.ln1(x + layer.attention(x))
+    return layer.ln1(x + layer.mlp(x))  # type: ignore[no-any-return]
+
+
+class Stack(nn.Module):
+    """Layers by number or by name, one layer several times, or a norm that also ends them."""
+
+    def __init__(
+        self, layers: list[nn.Module], *, names: str = "{}", ends: bool = True, last: nn.Module | None = None
+    ) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.positions = nn.Embedding(V, D), nn.Embedding(64, D)
+        self.blocks = nn.ModuleDict({names.format(number): layer for number, layer in enumerate(layers)})
+        self.norm = last or (nn.LayerNorm(D) if ends else nn.Identity())
+        self.head = nn.Linear(D, V)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + self.positions.weight[: ids.shape[1]]
+        for layer in self.blocks.values():
+            x = layer(x)
+        return self.head(self.norm(x))  # type: ignore[no-any-return]
+
+
+def stack(order: Callable[[Layer, Tensor], Tensor], **options: object) -> Stack:
+    return Stack([Layer(order) for _ in range(LAYERS)], **options)  # type: ignore[arg-type]
+
+
+def shared_norm(ends: bool) -> Stack:
+    """One norm in front of everything, and last, or in the layers alone."""
+    layers, norm = [Layer(pre) for _ in range(LAYERS)], nn.LayerNorm(D)
+    for layer in layers:
+        layer.ln1 = layer.ln2 = norm
+    return Stack([*layers], last=norm if ends else nn.LayerNorm(D))
+
+
+def with_attention(make: Callable[[], Attention]) -> Stack:
+    return Stack([Layer(pre, make()) for _ in range(LAYERS)])
+
+
+FAULTS = {
+    "residuals from norms": (lambda: stack(from_norms), {"N05"}),
+    "the same in named layers": (lambda: stack(from_norms, names="block_{}"), {"N05"}),
+    "one norm for both sublayers": (lambda: stack(pre_with_one_norm, names="block_{}"), {"N08"}),
+    "one norm behind both": (lambda: stack(post_with_one_norm), {"N08"}),
+    "one norm everywhere": (lambda: shared_norm(ends=True), {"N08"}),
+    "one norm in all layers": (lambda: shared_norm(ends=False), {"N08"}),
+    "no last norm": (lambda: stack(pre, ends=False), {"N03"}),
+    "root of the length": (lambda: with_attention(lambda: Attention(scale=lambda q: q.shape[-2] ** -0.5)), {"A01"}),
+}
+HEALTHY = {
+    "pre": lambda: stack(pre),
+    "post": lambda: stack(post, ends=False),
+    "post in named layers": lambda: stack(post, names="block_{}", ends=False),
+    "one layer three times": lambda: Stack([Layer(post)] * LAYERS, ends=False),
+    "one norm for queries and keys": lambda: with_attention(lambda: Attention(nn.LayerNorm(D // 2))),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_layers_with_a_fault(name: str) -> None:
+    build, ids = FAULTS[name]
+    report = check(build(), only=["N03", "N05", "N08", "A01"])
+    assert {finding.id for finding in report.findings if finding.status == "fail"} == ids, str(report)
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_layers(name: str) -> None:
+    report = check(HEALTHY[name](), only=["N03", "N05", "N08", "A01"])
+    assert not [finding for finding in report.findings if finding.id != "I02"], str(report)
+
+
+class Single(nn.Module):
+    """A model of one layer, which is an attribute and stands in no list."""
+
+    def __init__(self, order: Callable[[Layer, Tensor], Tensor], pooled: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.positions = nn.Embedding(V, D), nn.Embedding(64, D)
+        self.layer, self.norm, self.head, self.pooled = Layer(order), nn.LayerNorm(D), nn.Linear(D, V), pooled
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.norm(self.layer(self.words(ids) + self.positions.weight[: ids.shape[1]]))
+        return self.head(x.mean(1) if self.pooled else x)  # type: ignore[no-any-return]
+
+
+def without_any(layer: Layer, x: Tensor) -> Tensor:
+    return layer.mlp(layer.ln2(layer.attention(layer.ln1(x))))  # type: ignore[no-any-return]
+
+
+def without_second(layer: Layer, x: Tensor) -> Tensor:
+    x = x + layer.attention(layer.ln1(x))
+    return layer.mlp(layer.ln2(x))  # type: ignore[no-any-return]
+
+
+def without_first(layer: Layer, x: Tensor) -> Tensor:
+    x = layer.attention(layer.ln1(x))
+    return x + layer.mlp(layer.ln2(x))  # type: ignore[no-any-return]
+
+
+def parallel(layer: Layer, x: Tensor) -> Tensor:
+    return x + layer.attention(layer.ln1(x)) + layer.mlp(layer.ln2(x))  # type: ignore[no-any-return]
+
+
+class PooledStack(Stack):
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + self.positions.weight[: ids.shape[1]]
+        for layer in self.blocks.values():
+            x = layer(x)
+        return self.head(self.norm(x).mean(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+@pytest.mark.parametrize(("order", "fails"), [
+    (without_any, True), (without_second, True), (without_first, True), (pre, False), (post, False), (parallel, False)
+])  # fmt: skip
+def test_residuals_of_one_layer(order: Callable[[Layer, Tensor], Tensor], fails: bool, pooled: bool) -> None:
+    report = check(Single(order, pooled), only=["N04"])
+    assert ("N04" in {finding.id for finding in report.findings if finding.status == "fail"}) == fails, str(report)
+
+
+@pytest.mark.parametrize("number", range(LAYERS))
+@pytest.mark.parametrize("order", [without_first, without_second])
+def test_a_residual_that_is_missing_in_one_layer_of_a_pooled_stack(
+    order: Callable[[Layer, Tensor], Tensor], number: int
+) -> None:
+    report = check(PooledStack([Layer(order if n == number else pre) for n in range(LAYERS)]), only=["N04"])
+    assert [(finding.id, finding.status) for finding in report.findings] == [("N04", "fail")], str(report)
+    assert report.findings[0].where.module == f"blocks.{number}"
+
+
+class TimeNorm(nn.Module):
+    """Over the positions of a row, where it should be over the width."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x.mean(1, keepdim=True)) / (x.var(1, keepdim=True) + 1e-5).sqrt()
+
+
+def test_a_norm_over_time_does_not_hide_what_comes_later() -> None:
+    model = stack(from_norms)
+    for layer in model.blocks.values():
+        layer.ln2 = TimeNorm()  # type: ignore[assignment]
+        layer.attention.scale = lambda q: 1.0  # type: ignore[assignment]
+    report = check(model)
+    assert {"N01", "N05", "A01"} <= {finding.id for finding in report.findings if finding.status == "fail"}, str(report)
+    assert not [outcome for outcome in report.checks if outcome.status == "blocked"], str(report)
