@@ -209,3 +209,21 @@ def test_a_norm_over_time_does_not_hide_what_comes_later() -> None:
     report = check(model)
     assert {"N01", "N05", "A01"} <= {finding.id for finding in report.findings if finding.status == "fail"}, str(report)
     assert not [outcome for outcome in report.checks if outcome.status == "blocked"], str(report)
+
+
+class TimeFirst(nn.Module):
+    """torch's layer, which takes the batch for time, in a model without positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.head = nn.Embedding(V, D), nn.Linear(D, 2)
+        self.layer = nn.TransformerEncoderLayer(D, 2, 64)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.layer(self.words(ids)).mean(1))  # type: ignore[no-any-return]
+
+
+def test_an_attention_over_the_batch_does_not_hide_what_comes_later() -> None:
+    report = check(TimeFirst(), only=["A10", "P01"])
+    assert {finding.id for finding in report.findings if finding.status == "fail"} == {"A10", "P01"}, str(report)

@@ -1,10 +1,10 @@
 """Faults that would hide others, mended in the copies under examination."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.report.findings import Finding
@@ -13,13 +13,19 @@ from clearhead.doctor.subject import Subject
 MIXING_NORMS = ("N01", "N02")
 
 
-def mended(subject: Subject, findings: Iterable[Finding]) -> Subject | None:
-    """The subject, whose norms over time or over the batch are norms over the width instead; None without such norms.
+def mended(subject: Subject, findings: Sequence[Finding]) -> Subject | None:
+    """The subject without what these findings found; None if that cannot be mended.
 
+    Norms over time or over the batch become norms over the width, and torch's attention reads the other axis as time.
     Dropout in evaluation is taken out from the start.
     """
-    guilty = {finding.where.class_name for finding in findings if finding.id in MIXING_NORMS}
     modules = [module for copy in (subject.model, subject.fresh) for module in copy.modules()]
+    attentions = [module for module in modules if isinstance(module, nn.MultiheadAttention)]
+    if attentions and any((fault.id, fault.where.class_name) == ("A10", "MultiheadAttention") for fault in findings):
+        for attention in attentions:
+            attention.batch_first = not attention.batch_first
+        return replace(subject)
+    guilty = {fault.where.class_name for fault in findings if fault.id in MIXING_NORMS}
     norms = [module for module in modules if type(module).__name__ in guilty and is_leaf_norm(module)]
     for norm in norms:
         norm.forward = _over_width(subject.convention.time_first, subject.calling.T)

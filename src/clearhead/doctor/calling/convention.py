@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import FILLERS, Inputs, Run, filler_of, role_of
 from clearhead.doctor.calling.names import MASK, SOURCE, TARGET, Call, filler_for, signature_of
-from clearhead.doctor.calling.numbers import forms_of, holds_numbers
+from clearhead.doctor.calling.numbers import forms_of, holds_numbers, is_picture
 from clearhead.doctor.calling.outputs import Path, arrange, follow, spread
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.state_guard import CPU
@@ -82,6 +82,11 @@ class Convention:
     def reads_words(self, role: str) -> bool:
         """Whether ids or a source are given as they are, and not as numbers in their place."""
         return not any(role_of(filler) == role and holds_numbers(filler) for _, filler in self.call)
+
+    @property
+    def reads_pictures(self) -> bool:
+        """Whether pictures stand in place of ids."""
+        return any(is_picture(filler) for _, filler in self.call)
 
     @property
     def sentence(self) -> str:

@@ -1,5 +1,6 @@
 """Whether the order of tokens matters, and whether rotary positions measure distance."""
 
+import re
 from dataclasses import replace
 
 import torch
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
-from clearhead.doctor.calling.names import POSITION_TABLE
+from clearhead.doctor.calling.names import POSITION_TABLE, code_of
 from clearhead.doctor.checks.base import SOUND, Causes, Finding, Skipped, Status, Subject, Where, finding, model_check
 from clearhead.doctor.checks.parts.effects import moves
 from clearhead.doctor.probes.attention import AttentionCall, attentions
@@ -16,6 +17,7 @@ from clearhead.doctor.probes.locations import owner_of, place_of_call
 from clearhead.doctor.probes.tensors import axis_of, is_same, relative_change
 from clearhead.doctor.probes.tracing import ModuleCall
 
+SERIES = re.compile(r"\b(seq(uence)?(_?len(gth)?)?|time_?(step|serie)s?|series|signals?|window_size|days?)\b", re.I)
 UNEVEN = 1e-3  # of the scores' spread
 SAME = 1e-5  # of the largest number: two results that are equal but for rounding
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
@@ -48,8 +50,9 @@ def _without_order(subject: Subject, *, source: bool) -> list[Finding]:
     if value > SAME:
         return []
     where, causes = _idle_table(subject), (("S07", 0.9), ("P01", 0.1)) if source else (("P01", 1.0),)
-    # words have an order; numbers may be a set, as the points of a cloud are
-    status: Status = "fail" if where is not None or subject.convention.reads_words(role) else "warn"
+    # words have an order, and so have pictures and series; other numbers may be a set, or come with their positions
+    is_whole = subject.gives_rows and (subject.convention.reads_pictures or SERIES.search(code_of(subject.original)))
+    status: Status = "fail" if where is not None or is_whole or subject.convention.reads_words(role) else "warn"
     witness = f"swapping tokens {i} and {j} swaps their logits and moves no others: order does not matter"
     if source:
         witness, reading = f"swapping tokens {i} and {j} of the source moves no logit", token_reading(subject.calling.S)

@@ -22,11 +22,9 @@ PLAIN_STEPS = 8  # between a projection and the attention that reads it
 ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still make up for a missing scale
 
 
-@model_check(
-    "A03", "attention", order=90, covers=("A01", "A02", "A07", "A09", "A14", "P13"), needs=("finite", "layouts")
-)
+@model_check("A03", "attention", order=90, covers=("A07", "A09", "A14", "P13"), needs=("finite", "layouts"))
 def attention(subject: Subject) -> list[Finding]:
-    """Attention weights sum to one over the keys, scores have the right scale, and each head reads one head's keys."""
+    """Attention weights sum to one over the keys, and each head reads one head's keys."""
     maps, flow = subject.attentions, Flow(subject.inside.calls)
     if not maps:
         raise Skipped("no attention was found among its operations")
@@ -36,7 +34,6 @@ def attention(subject: Subject) -> list[Finding]:
         + _shared(subject, maps, flow)
         + _groups(subject, maps)
         + _slopes(subject, maps, flow)
-        + _scales(subject)
     )
 
 
@@ -176,11 +173,14 @@ def _slope(bias: Tensor, allowed: Tensor) -> Tensor | None:
     return slope if bool(even.all()) and bool((slope.abs() > 1e-6).all()) else None
 
 
-def _scales(subject: Subject) -> list[Finding]:
-    """Scores are products divided by the root of their width, unless something else makes up for it."""
+@model_check("A01", "scales", order=95, covers=("A02",), needs=("finite",))
+def scales(subject: Subject) -> list[Finding]:
+    """Scores are products divided by the root of a head's width, unless something else makes up for it."""
     calls = subject.inside_fresh.calls
-    flow = Flow(calls)
-    for attention in attentions(calls):
+    flow, maps = Flow(calls), list(attentions(calls))
+    if not maps:
+        raise Skipped("no attention was found among its operations")
+    for attention in maps:
         if attention.query is None or attention.key is None:
             continue
         scale, width = _scale(flow, attention, attention.query)

@@ -7,17 +7,20 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.calling.settings import setting
 from clearhead.doctor.checks.base import Finding, Status, Subject, Where, finding, model_check
+from clearhead.doctor.checks.parts.effects import moves
 from clearhead.doctor.probes.flow import Flow, made_by, read_by
 from clearhead.doctor.probes.freshness import freshness
-from clearhead.doctor.probes.locations import is_own, place_of_module
+from clearhead.doctor.probes.locations import is_own, owner_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm, is_norm
 from clearhead.doctor.probes.products import KEEPING, RESHAPING
 from clearhead.doctor.probes.tensors import are_same
 from clearhead.doctor.probes.tracing import caller
 
 CARRYING = KEEPING | RESHAPING | {"transpose", "permute"}
+NOISE, UNLIKE = 64, 0.25  # numbers that show whether they were drawn, and how alike neighbors among them may be
 DRAWN = 2  # a row of a matrix with more different numbers than that was drawn at random
 
 
@@ -27,7 +30,7 @@ def storage(subject: Subject) -> list[Finding]:
     is_fresh = freshness(subject.fresh, subject.spec.fresh)[0] is not False
     findings = _norms_called_again(subject)
     findings += [twice for twice in _held_twice(subject.fresh) if twice.id not in {called.id for called in findings}]
-    findings += _called_for_all(subject) + _unregistered(subject)
+    findings += _called_for_all(subject) + (_unregistered(subject) or _plain_tensors(subject))
     return findings + _untied(subject, is_fresh) + (_copies(subject.fresh) if is_fresh else [])
 
 
@@ -172,6 +175,33 @@ def _unregistered(subject: Subject) -> list[Finding]:
     return [finding("I05", witness, value=len(lost), where=where)]
 
 
+def _plain_tensors(subject: Subject) -> list[Finding]:
+    """Numbers drawn at random, or meant to be trained, that move logits and are in no state_dict()."""
+    if not subject.repeated.is_same and not subject.drops_in_evaluation:
+        return []  # it moves anyway
+    registered = {tensor.data_ptr() for tensor in (*subject.model.parameters(), *subject.model.buffers())}
+    for path, module in subject.model.named_modules():
+        plain = {name: value for name, value in vars(module).items() if name not in ("_parameters", "_buffers")}
+        for name, tensor in ((name, tensor) for name, value in plain.items() for tensor in tensors(value)):
+            is_meant = tensor.is_floating_point() and (tensor.requires_grad or _is_noise(tensor))
+            if is_meant and tensor.data_ptr() not in registered and moves(subject, [tensor.detach()]):
+                where = owner_of(subject.model, f"{path}.{name}".lstrip("."))
+                witness = f"other numbers in {name} move logits, but it is neither a parameter nor a buffer"
+                return [finding("I05", f"{witness}: it is not trained, saved or moved to a device", where=where)]
+    return []
+
+
+def _is_noise(tensor: Tensor) -> bool:
+    """Whether neighbors in a matrix have nothing to do with each other, unlike those in any table that is computed."""
+    if tensor.dim() < 2 or tensor.numel() < NOISE or not tensor.isfinite().all():
+        return False
+    matrix = tensor.detach().double().flatten(0, -2)
+    spread = (matrix - matrix.mean()) / matrix.std().clamp_min(1e-12)
+    pairs = ((spread[1:], spread[:-1]), (spread[:, 1:], spread[:, :-1]))
+    alike = max(abs(float((first * second).mean())) if first.numel() else 1.0 for first, second in pairs)
+    return alike < UNLIKE and len({*matrix.flatten().tolist()}) > matrix.numel() // 2
+
+
 def _hidden_path(model: nn.Module, hidden: nn.Module) -> str | None:
     """The path to a module through plain lists, tuples and dicts, written with dots."""
     for path, owner in model.named_modules():
@@ -217,13 +247,8 @@ def _copies(model: nn.Module) -> list[Finding]:
         if first is second or type(first) is not type(second) or not matrices[0] or not are_same(*matrices):
             continue
         where = place_of_module(f"{name}.1", second)
-        # torch's own stacks start like this, and many train well; vectors that differ may be meant to tell layers apart
-        is_of_torch = type(model.get_submodule(name.rpartition(".")[0])).__module__.startswith("torch.nn")
-        is_whole = are_same([*first.parameters()], [*second.parameters()])
-        status: Status = "fail" if is_whole and not is_of_torch else "warn"
         witness = f"every matrix of {name}.1 equals that of {name}.0 to the last bit"
-        witness += ": each with the weights of the other, no logit moves" if status == "fail" else ""
-        return [finding("I01", witness, where=where, status=status)]
+        return [finding("I01", witness, where=where, status="warn")]  # they part as they learn: many train well
     return []
 
 
