@@ -4,6 +4,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,7 @@ B, T, V = 5, 9, 37
 IDS = re.compile(r"^(ids?|idx|input_ids|tokens?|inputs?|seq|batch)$")
 TARGETS = re.compile(r"target|label|tgt|trg|gold|^y", re.I)
 PADS = re.compile(r"^(pad|pad_id|pad_idx|pad_token|pad_token_id|padding_idx|ignore_index)$", re.I)
+NAMED = re.compile(r"\b\w*?(?:pad_id|pad_idx|pad_token_id|padding_idx)\s*=\s*(\d+)\b", re.I)
 ENDS = re.compile(r"^(eos|eos_id|eos_idx|eos_token|eos_token_id|end_id|end_token_id)$", re.I)
 
 Loss = Callable[..., object]
@@ -74,7 +76,7 @@ def examine_loss(loss: Loss, name: str, pad_id: int | None = None) -> LossReport
             f"{name} could not be called as loss(logits, ids) with logits {(B, T, V)} and ids {(B, T)} "
             f"({attempted.sentence()}); wrap it in a function that can"
         )
-    pad = _number_called(loss, PADS) if pad_id is None else pad_id
+    pad = _pad_of(loss) if pad_id is None else pad_id
     ends = pad is not None and _number_called(loss, ENDS) == pad
     mark = IGNORED if pad is None else pad
     short = ids.where(ids != mark, torch.tensor((mark + 1) % V))
@@ -99,6 +101,14 @@ def _spared(loss: Loss, reading: Xray, ids: Tensor) -> int | None:
     targets = ahead(ids, reading.offset or 0)
     spared = {*targets[~reading.scored].tolist()} - {*targets[reading.scored].tolist(), -1}
     return spared.pop() if len(spared) == 1 and re.search(r"(\b|_)pad", source, re.I) else None
+
+
+def _pad_of(loss: Loss) -> int | None:
+    """The number that stands for padding, by its name: a default, a constant beside it, or what its code passes on."""
+    with suppress(OSError, TypeError):
+        if named := NAMED.search(inspect.getsource(loss)):
+            return int(named[1])
+    return _number_called(loss, PADS)
 
 
 def _number(value: object) -> Tensor:

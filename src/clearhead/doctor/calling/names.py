@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice, product
@@ -253,6 +254,15 @@ def _code_of_class(cls: type) -> list[str]:
     beside = getattr(getattr(cls, "forward", None), "__globals__", {}).values()
     own = [function for function in beside if inspect.isfunction(function) and function.__module__ == cls.__module__]
     return [code, *(inspect.getsource(f) for f in own if re.search(rf"\b{f.__name__}\(", code))]
+
+
+def file_of(model: nn.Module) -> str:
+    """The source of the file in which the model's class is; empty if it is a library's, or cannot be read."""
+    if is_of_a_library(type(model)):
+        return ""
+    with suppress(OSError, TypeError, KeyError):
+        return inspect.getsource(sys.modules[type(model).__module__])
+    return ""
 
 
 def says_time_first(model: nn.Module) -> bool:

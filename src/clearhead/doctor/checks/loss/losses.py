@@ -9,13 +9,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.doctor.calling.names import CACHE, LABELS, MASK, POSITIONS, SEGMENTS, is_of_a_library, parameters_of
+from clearhead.doctor.calling.names import (
+    CACHE,
+    LABELS,
+    MASK,
+    POSITIONS,
+    SEGMENTS,
+    file_of,
+    is_of_a_library,
+    parameters_of,
+)
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Status, Subject, Where, finding, model_check
 from clearhead.doctor.checks.loss.judge import never_scored
 from clearhead.doctor.checks.loss.scoring import (
     MARKS,
     LossXray,
     half_padded,
+    judged_by_own_mark,
     makes_a_loss,
     number_of_labels,
     quieter,
@@ -39,6 +49,11 @@ FOLLOWS = re.compile(  # about the targets themselves, in one clause and without
     r"(that follow|tokens after|already shifted|(\bare|\bis|=|:|\bas) (the )?next tokens?\b)",
     re.I,
 )
+GIVES_NEXT = re.compile(  # how a data set gives a part of a text, and as its targets the same one token later
+    r"def (__getitem__|get_batch|collate\w*)\((?:(?!\n\S|\n    def |\bdef )[\s\S])*?"
+    r"\b(?P<text>[\w.]+)\[(?:\s*(?P<begin>[\w. ]*\w) ?:[^\[\]:]+|:\s*-1)\]"
+    r"[\s\S]{0,160}?\b(?P=text)\[\s*(?:(?P=begin) ?\+ ?1|1) ?:"
+)
 OTHER_ROWS = 0.2  # of the targets: more than the end of a row that runs into the next one explains
 ALIGNED = ("D01", "D02", "D03", "D12")  # faults of whoever gives the loss its logits and targets
 
@@ -51,9 +66,13 @@ def losses(subject: Subject) -> list[Finding]:
         raise Skipped("it computes no loss")
     ids, model = subject.inputs(3, salt=9).ids, quieter(subject)
     labels, mark = subject.inputs(3, salt=10).ids % number_of_labels(subject), None
+
+    def read(mark: int | None) -> LossXray:
+        return xray_with(subject, model, name, half_padded(subject, labels, mark))
+
     for mark in (*MARKS, subject.pad_id):
         try:
-            result = xray_with(subject, model, name, half_padded(subject, labels, mark))
+            result = read(mark)
             break
         except (IndexError, RuntimeError, ValueError):  # it does not know this mark
             continue
@@ -61,7 +80,7 @@ def losses(subject: Subject) -> list[Finding]:
         raise Skipped(f"'{name}' took none of -100, -1 and a padding token")
     findings = (
         _aligned(subject, name, result.reading, ids)
-        or result.judged(subject, mark=mark)
+        or judged_by_own_mark(subject, result, mark, read)
         or _ignores_a_token(subject, model, name, mark)
         or _outweighed(result)
     )
@@ -110,13 +129,17 @@ def _aligned(subject: Subject, name: str, reading: Xray, ids: Tensor) -> list[Fi
     subject.journal.assumptions.append(Assumption("its loss", f"given '{name}' it {about}", (reading.sentence,)))
     text = _code_of_class(subject.original)
     says_shifts, says_follow = SHIFTS.search(text), FOLLOWS.search(text)
-    if offset == 0 and ("label" in name or says_shifts) and not says_follow:
+    gives_next = GIVES_NEXT.search(file_of(subject.original))
+    if offset == 0 and ("label" in name or says_shifts) and not (says_follow or gives_next):
         status: Status = "fail" if says_shifts else "warn"
         more = ", and its code says that it shifts them" if says_shifts else ""
         witness = f"the loss of position 3 asks for label 3 itself, but '{name}' usually are the input's own ids{more}"
         return [finding("D01", witness, value=0, threshold=1, status=status)]
     if offset == 1 and says_follow and not ("label" in name and says_shifts):
         witness = f"the loss of position 3 asks for target 4, but its code says that '{name}' are already shifted"
+        return [finding("D02", witness, value=1, threshold=0)]
+    if offset == 1 and gives_next:
+        witness = f"the loss of position 3 asks for target 4, and {gives_next[1]}() in its file shifts them already"
         return [finding("D02", witness, value=1, threshold=0)]
     return []
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import LABELS, TOKENS, is_of_a_library
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, Where, attempt, model_check
 from clearhead.doctor.checks.loss.losses import ALIGNED, LOSS_FAULTS, TARGET_FAULTS, labels_parameter
-from clearhead.doctor.checks.loss.scoring import MARKS, half_padded, quieter, xray_of_call
+from clearhead.doctor.checks.loss.scoring import MARKS, LossXray, half_padded, judged_by_own_mark, quieter, xray_of_call
 from clearhead.doctor.checks.padding.masks import knows_padding
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.loss import STRAIGHT
@@ -108,20 +108,29 @@ def _judged(subject: Subject, method: Callable[..., object]) -> list[Finding] | 
     model = twin(quieter(subject), subject.device)  # it may well take a step with it
     pad = subject.pad_id if knows_padding(subject) else None
     for style in _styles(*_needed(method)):
+        read = partial(_read, subject, model, method, style)
         for mark in (pad,) if style.alone else (*MARKS, pad):
-            ids, labels = subject.inputs(3, salt=9).ids, subject.inputs(3, salt=10).ids
-            labels = half_padded(subject, ids if style.alone else labels, mark)
-            ids = labels if style.alone else ids
-            arguments = style.arguments(ids.clone(), labels.clone())
             with attempt() as attempted:
-                result = xray_of_call(
-                    subject, model, partial(method, model, *arguments), Inputs(ids, labels=ids), labels, FRAMES
-                )
+                result = read(mark)
             if attempted.failed:  # it takes something else
                 continue
             subject.journal.paths.append(f"{method.__name__}()")
             code = method.__code__
             where = Where("", type(subject.original).__name__, code.co_filename, code.co_firstlineno)
-            findings = result.judged(subject, mark=mark, shifts=True if style.alone else None)
+            if style.alone:
+                findings = result.judged(subject, mark=mark, shifts=True)
+            else:
+                findings = judged_by_own_mark(subject, result, mark, read)
             return [replace(fault, where=where) for fault in findings]
     return None
+
+
+def _read(
+    subject: Subject, model: nn.Module, method: Callable[..., object], style: CallStyle, mark: int | None
+) -> LossXray:
+    """What it asks for if the second half of a row is marked."""
+    ids, labels = subject.inputs(3, salt=9).ids, subject.inputs(3, salt=10).ids
+    labels = half_padded(subject, ids if style.alone else labels, mark)
+    ids = labels if style.alone else ids
+    call = partial(method, model, *style.arguments(ids.clone(), labels.clone()))
+    return xray_of_call(subject, model, call, Inputs(ids, labels=ids), labels, FRAMES)

@@ -1,13 +1,10 @@
 """A model that returns probabilities, where torch's losses take logits."""
 
-import inspect
 import re
-import sys
-from contextlib import suppress
 
 import torch
 
-from clearhead.doctor.calling.names import is_of_a_library
+from clearhead.doctor.calling.names import file_of, is_of_a_library
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Status, Subject, Where, finding, model_check
 
 TAKES_LOGITS = re.compile(r"\b(CrossEntropyLoss|cross_entropy)\b")
@@ -24,7 +21,7 @@ def probabilities(subject: Subject) -> list[Finding]:
         outputs = subject.run(subject.inputs(3, salt=27)), subject.run(subject.inputs(2, salt=28))
     if outputs[0].shape[-1] < 2 or not all(map(_are_probabilities, outputs)):
         return []
-    text = _file_of(subject)
+    text = file_of(subject.original)
     loss = TAKES_LOGITS.search(text) or TAKES_LOGARITHMS.search(text)
     expected = "logits" if TAKES_LOGITS.search(text) else "logarithms"
     witness = "what it returns is never negative and sums to 1 at every position"
@@ -35,13 +32,6 @@ def probabilities(subject: Subject) -> list[Finding]:
 
 def _are_probabilities(output: torch.Tensor) -> bool:
     return bool((output >= 0).all()) and float((output.sum(-1) - 1).abs().max()) < SUM
-
-
-def _file_of(subject: Subject) -> str:
-    """The source of the file in which the model's class is."""
-    with suppress(OSError, TypeError):
-        return inspect.getsource(sys.modules[type(subject.original).__module__])
-    return ""
 
 
 def _last_softmax(subject: Subject) -> Where:

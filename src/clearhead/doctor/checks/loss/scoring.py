@@ -1,6 +1,6 @@
 """A model that computes its own loss, called with labels, and what that loss asks of its logits."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,17 +24,38 @@ ALIKE = 1e-4  # of the logits' spread: they are the same but for rounding
 
 @dataclass(frozen=True)
 class LossXray:
-    """What a loss asks for: its X-ray, the logits (B, T, V) that it is made of, and the modules that were called."""
+    """What a loss asks for: its X-ray, the logits (B, T, V) that it is made of, and the modules that were called.
+
+    `compared`: the numbers that labels are compared with on its way.
+    """
 
     reading: Xray
     logits: Tensor
     loss: Tensor
     calls: list[ModuleCall]
+    compared: frozenset[int]
 
     def judged(self, subject: Subject, *, mark: int | None, shifts: bool | None = None) -> list[Finding]:
         """Its faults, see `judge`. `mark`: the label where there is nothing to learn."""
         ends = mark is not None and mark in end_ids(subject)
         return judge(self.reading, self.logits, pad_id=mark, shifts=shifts, ends=ends)
+
+
+def judged_by_own_mark(
+    subject: Subject, result: LossXray, mark: int | None, again: Callable[[int], LossXray]
+) -> list[Finding]:
+    """The faults of a loss; if it compares its labels with a token, as with padding, that is the mark.
+
+    Args:
+        result: with labels that were marked by `mark`.
+        again: the X-ray of labels that are marked by another number.
+    """
+    for number in result.compared - {mark, IGNORED}:
+        with attempt():  # it may not know labels of that number
+            findings = again(number).judged(subject, mark=number)
+            if not findings or number == subject.pad_id:
+                return findings
+    return result.judged(subject, mark=mark)
 
 
 def quieter(subject: Subject) -> nn.Module:
@@ -118,7 +139,18 @@ def xray_of_call(
     if subject.convention.drops_last and frame == slice(None):
         slope[:, -1] = 0  # its target is a token more than there are labels
     logits, slope = undone(logits, slope)
-    return LossXray(read(slope, logits, labels, float(loss.detach())), logits, loss, calls)
+    reading = read(slope, logits, labels, float(loss.detach()))
+    return LossXray(reading, logits, loss, calls, frozenset(_compared_with(ops.calls, labels)))
+
+
+def _compared_with(operations: Sequence[ModuleCall], labels: Tensor) -> Iterator[int]:
+    """The numbers that labels (B, T), or all but the first of each row, are compared with."""
+    forms = [form.flatten() for form in (labels, labels[:, 1:], labels.t(), labels.t()[1:])]
+    for call in operations:
+        compares = call.name.strip("_") in ("eq", "ne")
+        first, number = (call.argument(0, "input"), call.argument(1, "other")) if compares else (None, None)
+        if isinstance(first, Tensor) and isinstance(number, int):
+            yield from [number] if any(torch.equal(first.cpu().flatten(), form) for form in forms) else []
 
 
 def _logits_among(subject: Subject, model: nn.Module, tensors: Sequence[Tensor], inputs: Inputs) -> Tensor | None:
