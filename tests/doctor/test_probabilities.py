@@ -58,3 +58,18 @@ def test_probabilities_for_a_loss_of_logits(
 ) -> None:
     report = check(model(tmp_path, returned, loss, pooled), only=["probabilities"])
     assert [(finding.id, finding.status) for finding in report.findings] == found, str(report)
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [
+        ("from classifier import Classifier\nloss = CrossEntropyLoss()(Classifier()(ids), targets)\n", "fail"),
+        ("from classifier import Classifier\nloss = NLLLoss()(Classifier()(ids).log(), targets)\n", "warn"),
+        ("from elsewhere import Classifier\nloss = CrossEntropyLoss()(Classifier()(ids), targets)\n", "warn"),
+        ("from classifier import Other\nloss = CrossEntropyLoss()(Other()(ids), targets)\n", "warn"),
+    ],
+)
+def test_the_loss_may_be_in_the_script_that_trains_it(script: str, status: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(script, "utf-8")
+    report = check(model(tmp_path, "logits.softmax(-1)", "None", ""), only=["probabilities"])
+    assert [(finding.id, finding.status) for finding in report.findings] == [("L03", status)], str(report)
