@@ -28,6 +28,30 @@ class Attention(nn.Module):
         return self.o((weights @ v).transpose(1, 2).reshape(B, T, D))  # type: ignore[no-any-return]
 
 
+class Head(nn.Module):
+    """One head of many, which are modules of their own."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(D, D // 2, bias=False) for _ in range(3))
+        self.width, self.softmax = width, nn.Softmax(-1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        ahead = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        scores = self.q(x) @ self.k(x).transpose(1, 2) / self.width**0.5
+        return self.softmax(scores.masked_fill(ahead, -torch.inf)) @ self.v(x)  # type: ignore[no-any-return]
+
+
+class Heads(Attention):
+    def __init__(self, width: int = D // 2) -> None:
+        super().__init__()
+        self.heads, self.o = nn.ModuleList(Head(width) for _ in range(2)), nn.Linear(D, D)
+        del self.q, self.k, self.v
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.o(torch.cat([head(x) for head in self.heads], -1))  # type: ignore[no-any-return]
+
+
 class Layer(nn.Module):
     def __init__(self, order: Callable[["Layer", Tensor], Tensor], attention: Attention | None = None) -> None:
         super().__init__()
@@ -53,6 +77,12 @@ def post(layer: Layer, x: Tensor) -> Tensor:
 def from_norms(layer: Layer, x: Tensor) -> Tensor:
     x = layer.ln1(x)
     x = x + layer.attention(x)
+    x = layer.ln2(x)
+    return x + layer.mlp(x)  # type: ignore[no-any-return]
+
+
+def second_from_norm(layer: Layer, x: Tensor) -> Tensor:
+    x = x + layer.attention(layer.ln1(x))
     x = layer.ln2(x)
     return x + layer.mlp(x)  # type: ignore[no-any-return]
 
@@ -106,17 +136,21 @@ def with_attention(make: Callable[[], Attention]) -> Stack:
 FAULTS = {
     "residuals from norms": (lambda: stack(from_norms), {"N05"}),
     "the same in named layers": (lambda: stack(from_norms, names="block_{}"), {"N05"}),
+    "the second residual from a norm": (lambda: stack(second_from_norm), {"N05"}),
     "one norm for both sublayers": (lambda: stack(pre_with_one_norm, names="block_{}"), {"N08"}),
     "one norm behind both": (lambda: stack(post_with_one_norm), {"N08"}),
     "one norm everywhere": (lambda: shared_norm(ends=True), {"N08"}),
     "one norm in all layers": (lambda: shared_norm(ends=False), {"N08"}),
     "no last norm": (lambda: stack(pre, ends=False), {"N03"}),
     "root of the length": (lambda: with_attention(lambda: Attention(scale=lambda q: q.shape[-2] ** -0.5)), {"A01"}),
+    "root of what heads read": (lambda: with_attention(lambda: Heads(D)), {"A01"}),
+    "no root in a head": (lambda: with_attention(lambda: Heads(1)), {"A01"}),
 }
 HEALTHY = {
     "pre": lambda: stack(pre),
     "post": lambda: stack(post, ends=False),
     "post in named layers": lambda: stack(post, names="block_{}", ends=False),
+    "heads that are modules": lambda: with_attention(Heads),
     "one layer three times": lambda: Stack([Layer(post)] * LAYERS, ends=False),
     "one norm for queries and keys": lambda: with_attention(lambda: Attention(nn.LayerNorm(D // 2))),
 }

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from clearhead.doctor.calling.names import is_of_a_library
 from clearhead.doctor.checks.base import Causes, Finding, Skipped, Status, Subject, finding, model_check
 from clearhead.doctor.probes.attention import FUSED, HIDDEN, AttentionCall, attentions, scale_of
 from clearhead.doctor.probes.flow import ADD, Flow, read_by
+from clearhead.doctor.probes.locations import is_own
 from clearhead.doctor.probes.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, einsum_letters
 from clearhead.doctor.probes.tensors import is_same
 from clearhead.doctor.probes.tracing import dropout_probability, recorded_ops
@@ -187,9 +187,10 @@ def scales(subject: Subject) -> list[Finding]:
         if scale is None or width < 4 or _is_declared(subject, scale):
             continue
         ratio, where = scale * width**0.5, subject.place_of(attention.call)
-        is_own = not is_of_a_library(type(attention.call.module))
-        other = next((size for size in _other_sizes(subject, attention, width) if _is_root(scale, size[0])), None)
-        if is_own and other is not None:
+        is_persons = is_own(subject.model, where.module)
+        sizes = _other_sizes(subject, flow, attention, width)
+        other = next((size for size in sizes if _is_root(scale, size[0])), None)
+        if is_persons and other is not None:
             witness = f"scores are divided by sqrt({other[0]}), the {other[1]}, and not by sqrt({width})"
             is_sure = abs(scale * width - 1) > 1e-3  # 1 / K may be meant, as by muP
             causes: Causes = (("A01", 0.8), ("A02", 0.2))
@@ -201,7 +202,7 @@ def scales(subject: Subject) -> list[Finding]:
             continue
         witness = f"scores are {scale:.3g} times queries times keys; 1 / sqrt({width}) is {width**-0.5:.3g}"
         causes = (("A01", 0.9), ("A02", 0.1)) if ratio > FAR else (("A02", 0.9), ("A01", 0.1))
-        status = "fail" if is_own and abs(scale - 1) < 1e-3 else "warn"  # another number may be a choice
+        status = "fail" if is_persons and abs(scale - 1) < 1e-3 else "warn"  # another number may be a choice
         return [finding(causes, witness, value=ratio, threshold=FAR, where=where, status=status)]
     return []
 
@@ -211,12 +212,14 @@ def _is_root(scale: float, size: int) -> bool:
     return abs(scale * math.sqrt(size) - 1) < 1e-3
 
 
-def _other_sizes(subject: Subject, attention: AttentionCall, width: int) -> list[tuple[int, str]]:
+def _other_sizes(subject: Subject, flow: Flow, attention: AttentionCall, width: int) -> list[tuple[int, str]]:
     """Sizes of an attention whose root is taken by mistake for that of a head's width, and what they are."""
     query, (T_q, T_k), rows = attention.query, attention.allowed.shape, len(subject.inputs(2).ids)
     assert query is not None
     heads = query.shape[1] if query.dim() == 4 else max(1, len(query) // rows) if query.dim() == 3 else 1
     sizes = [(width * heads, "width of all heads together"), (T_q, "number of queries"), (T_k, "number of keys")]
+    branch = flow.way_back(query, attention.index, lambda call: call.name in LINEAR)
+    sizes += [(flow.calls[branch[-1]].inputs[0].shape[-1], "width that queries are made from")] if branch else []
     return [(size, noun) for size, noun in sizes if size != width]
 
 

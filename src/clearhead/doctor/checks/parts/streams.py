@@ -1,6 +1,5 @@
 """The residual stream: where each sublayer takes it from, what is dropped from it, and whether a norm ends it."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -51,18 +50,20 @@ def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
         layer = layer_of(where.module)
         if layer is not None and not steps[number].is_first and number > 0:
             layers.setdefault(layer, []).append(number)
-    kinds = Counter(from_norm[number] for numbers in layers.values() for number in numbers)
     for layer, numbers in list(layers.items())[1:]:  # before the first layer a norm of the embeddings may stand
         if len({from_norm[number] for number in numbers}) < 2:
             continue
-        rare = kinds.most_common()[-1][0] if kinds[True] != kinds[False] else True
-        number = next(number for number in numbers if from_norm[number] == rare)
+        number = next(number for number in numbers if from_norm[number])
         witness = f"in {layer}, one sublayer is added to its input after a norm, and another to its input before it"
         # this is a fault only beside a sublayer that reads the stream through a norm of its own
         reads_norm = any(not from_norm[other] and _reads_through_norm(steps[other], calls) for other in numbers)
         status: Status = "warn"
-        if reads_norm and _is_unchanged(subject, layer, steps, number):
-            witness += f": the first stays the same if the input of {layer} is doubled"
+        owners = [layer]  # the norm stands before all that the layer does, or the branch reads what it is added to
+        if not _reads_through_norm(steps[number], calls):
+            owners += [subject.place_of(calls[i]).module or "" for i in steps[number].between if _is_norm(calls[i])]
+        unchanged = (owner for owner in owners if owner and _is_unchanged(subject, owner, steps, number))
+        if reads_norm and (owner := next(unchanged, None)):
+            witness += f": the first stays the same if the input of {owner} is doubled"
             status = "fail"
         return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=places[number], status=status)]
     return []

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.calling.names import POSITION_TABLE, code_of
-from clearhead.doctor.checks.base import Finding, Subject, finding
+from clearhead.doctor.checks.base import Finding, Status, Subject, finding
 from clearhead.doctor.probes.flow import ADD, read_by
 from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.report.findings import Where
@@ -16,6 +16,7 @@ from clearhead.doctor.report.findings import Where
 STILL = 1e-6  # how far a column of a table moves at least over all positions; the slowest usual wave moves 1e-5
 FAST = 1.05  # step of a wave from one position to the next, of its own size; one that turns by a radian has 0.96
 SHARE = 0.25  # of the columns of a table, from which on they are reported
+MOST = 0.5  # of the columns, from which on they tell no positions apart for certain
 TURNS = re.compile(r"cos|sin(?!u)|rot|rope|freq", re.I)  # tables that rotate hold their columns twice
 BASE = 10_000.0  # of the wavelengths, where nobody says otherwise
 SAME = 0.02  # of the whole range of logarithms: two wavelengths that are one
@@ -27,9 +28,11 @@ def waves(subject: Subject) -> list[Finding]:
     """A fixed table of positions tells them apart: its columns move, differ, and turn as fast as they should."""
     code = code_of(subject.original)
     for name, flat, where in _tables(subject):
-        odd = _still(subject, name, flat) or (None if TURNS.search(name) else _oddity(flat))
+        still = _still(subject, name, flat)
+        odd = still or (None if TURNS.search(name) else _oddity(flat))
         if odd:
-            return [finding("P09", f"{name}: {odd[0]}", value=odd[1], threshold=SHARE, where=where, status="warn")]
+            status: Status = "fail" if still and still[1] > MOST else "warn"
+            return [finding("P09", f"{name}: {odd[0]}", value=odd[1], threshold=SHARE, where=where, status=status)]
         wrong = None if TURNS.search(name) else _series(flat, code)
         if wrong:
             return [finding("P09", f"{name}: {wrong[0]}", value=wrong[1], threshold=SAME, where=where)]
