@@ -28,16 +28,22 @@ def mended(subject: Subject, findings: Sequence[Finding]) -> Subject | None:
     guilty = {fault.where.class_name for fault in findings if fault.id in MIXING_NORMS}
     norms = [module for module in modules if type(module).__name__ in guilty and is_leaf_norm(module)]
     for norm in norms:
-        norm.forward = _over_width(subject.convention.time_first, subject.calling.T)
+        norm.forward = _over_width(norm, subject.convention.time_first, subject.calling.T)
     return replace(subject) if norms else None
 
 
-def _over_width(time_first: bool, T: int) -> Callable[[Tensor], Tensor]:
-    """A norm of each token by itself, of hidden states (B, T, D), or (B, D, T) as convolutions have them."""
+def _over_width(norm: nn.Module, time_first: bool, T: int) -> Callable[[Tensor], Tensor]:
+    """A norm of each token by itself, of hidden states (B, T, D), or (B, D, T) as convolutions have them.
+
+    Its weights keep an effect: by themselves if there is one for each channel, else by their mean.
+    """
+    weights = list(norm.parameters())
 
     def forward(x: Tensor, *_: object) -> Tensor:
         axis = 1 if x.dim() == 3 and x.shape[-1] == T != x.shape[1] and not time_first else -1
         normed = F.layer_norm(x.movedim(axis, -1), (x.shape[axis],))
+        for weight in weights:
+            normed = normed + (weight.flatten() if weight.numel() == x.shape[axis] else weight.mean())
         return normed.movedim(-1, axis)
 
     return forward

@@ -180,8 +180,8 @@ class Subject:
         known = {int(tokens[0, 0]) for tokens in (ids, source)}
         for call in calls:
             first, *rest = call.options["args"]
-            are_ids = isinstance(first, Tensor) and first.dtype == torch.long and {*first.flatten().tolist()} <= known
-            if are_ids and rest and isinstance(rest[0], int):
+            are_whole = isinstance(first, Tensor) and first.dtype == torch.long
+            if are_whole and {*first.cpu().flatten().tolist()} <= known and rest and isinstance(rest[0], int):
                 return rest[0] if 0 <= rest[0] < self.calling.vocab_size else None
         return None
 

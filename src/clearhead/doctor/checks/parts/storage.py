@@ -199,7 +199,7 @@ def _is_noise(tensor: Tensor) -> bool:
     spread = (matrix - matrix.mean()) / matrix.std().clamp_min(1e-12)
     pairs = ((spread[1:], spread[:-1]), (spread[:, 1:], spread[:, :-1]))
     alike = max(abs(float((first * second).mean())) if first.numel() else 1.0 for first, second in pairs)
-    return alike < UNLIKE and len({*matrix.flatten().tolist()}) > matrix.numel() // 2
+    return alike < UNLIKE and len({*matrix.cpu().flatten().tolist()}) > matrix.numel() // 2
 
 
 def _hidden_path(model: nn.Module, hidden: nn.Module) -> str | None:
@@ -254,4 +254,4 @@ def _copies(model: nn.Module) -> list[Finding]:
 
 def _drawn(module: nn.Module) -> list[Tensor]:
     """The matrices that were drawn at random: of many numbers, not of zeros and ones."""
-    return [p for p in module.parameters() if p.dim() > 1 and len({*p[0].detach().flatten().tolist()}) > DRAWN]
+    return [p for p in module.parameters() if p.dim() > 1 and len({*p[0].detach().cpu().flatten().tolist()}) > DRAWN]

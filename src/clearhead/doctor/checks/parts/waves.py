@@ -55,7 +55,7 @@ def _tables(subject: Subject) -> Iterator[tuple[str, Tensor, Where]]:
         if isinstance(value, Tensor)
     )
     for name, tensor in (*model.named_buffers(), *frozen, *plain):
-        flat = tensor.detach().squeeze()
+        flat = tensor.detach().squeeze().cpu()
         if POSITION_TABLE.search(name) and flat.dim() == 2 and _holds_waves(flat):
             yield name, flat, owner_of(subject.model, name)
 
@@ -72,7 +72,7 @@ def _added(subject: Subject) -> Iterator[tuple[Tensor, Where]]:
     T, calls = subject.calling.T, subject.inside_fresh.calls
     for call in (call for call in calls if call.name in ADD):
         for part in (t for t in read_by(call) if t.dim() > 1 and t.shape[-2] == T):
-            rows = part.detach().reshape(-1, *part.shape[-2:])
+            rows = part.detach().cpu().reshape(-1, *part.shape[-2:])
             if _holds_waves(rows[0]) and torch.equal(rows, rows[:1].expand_as(rows)):
                 yield rows[0], subject.place_of(call)
 
@@ -80,7 +80,7 @@ def _added(subject: Subject) -> Iterator[tuple[Tensor, Where]]:
 def _still(subject: Subject, name: str, flat: Tensor) -> tuple[str, float] | None:
     """Columns that are the same at all positions, here and in the tables beside it."""
     owner = subject.fresh.get_submodule(name.rpartition(".")[0]) if "." in name else subject.fresh
-    others = [o.squeeze() for o in owner.buffers(recurse=False) if o.squeeze().shape == flat.shape]
+    others = [o.squeeze().cpu() for o in owner.buffers(recurse=False) if o.squeeze().shape == flat.shape]
     still = float(torch.stack([_stands_still(table) for table in (flat, *others)]).all(0).float().mean())
     if SHARE <= still < 1:
         return f"{still:.0%} of its columns hold one number at all {len(flat)} positions", still
