@@ -64,6 +64,10 @@ class Layer(nn.Module):
         return self.order(self, x)
 
 
+class PreNormLayer(Layer):
+    """Says what it is meant to be."""
+
+
 def pre(layer: Layer, x: Tensor) -> Tensor:
     x = x + layer.attention(layer.ln1(x))
     return x + layer.mlp(layer.ln2(x))  # type: ignore[no-any-return]
@@ -117,8 +121,8 @@ class Stack(nn.Module):
         return self.head(self.norm(x))  # type: ignore[no-any-return]
 
 
-def stack(order: Callable[[Layer, Tensor], Tensor], **options: object) -> Stack:
-    return Stack([Layer(order) for _ in range(LAYERS)], **options)  # type: ignore[arg-type]
+def stack(order: Callable[[Layer, Tensor], Tensor], kind: type[Layer] = PreNormLayer, **options: object) -> Stack:
+    return Stack([kind(order) for _ in range(LAYERS)], **options)  # type: ignore[arg-type]
 
 
 def shared_norm(ends: bool) -> Stack:
@@ -261,3 +265,8 @@ class TimeFirst(nn.Module):
 def test_an_attention_over_the_batch_does_not_hide_what_comes_later() -> None:
     report = check(TimeFirst(), only=["A10", "P01"])
     assert {finding.id for finding in report.findings if finding.status == "fail"} == {"A10", "P01"}, str(report)
+
+
+def test_residuals_from_norms_are_post_norm_where_nobody_says_pre_norm() -> None:
+    report = check(stack(from_norms, Layer), only=["N05"])
+    assert [(finding.id, finding.status) for finding in report.findings] == [("N05", "warn")], str(report)

@@ -1,9 +1,11 @@
 """The residual stream: where each sublayer takes it from, what is dropped from it, and whether a norm ends it."""
 
+import re
 from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from clearhead.doctor.calling.names import code_of
 from clearhead.doctor.checks.base import Finding, Skipped, Status, Subject, Where, finding, model_check
 from clearhead.doctor.probes.locations import around, is_own, layer_of, owner_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm
@@ -12,6 +14,7 @@ from clearhead.doctor.probes.stream import Addition, stream
 from clearhead.doctor.probes.tensors import relative_change
 from clearhead.doctor.probes.tracing import ModuleCall, dropout_probability, home_of
 
+PRE_NORM = re.compile(r"pre[-_ ]?(layer[-_ ]?)?norm", re.I)
 LEFT = 0.01  # of the largest number: what a norm's epsilon may change
 
 
@@ -72,7 +75,8 @@ def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
 def _replaced(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
     """Layers begin with a norm and carry on its output instead of their input: nothing leads around it.
 
-    Where a norm ends each layer, as in post-norm, a layer carries on its input.
+    Where a norm ends each layer, as in post-norm, a layer carries on its input. Without a last norm both come to the
+    same, so that it is a fault only of what calls itself pre-norm.
     """
     places = [subject.place_of(step.call).module for step in steps]
     first = next((layer for path in places if (layer := layer_of(path)) is not None), None)
@@ -86,7 +90,9 @@ def _replaced(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
             continue
         if _is_unchanged(subject, owner, steps, number):
             witness = f"{owner} adds to the output of a norm: what it adds to stays the same if its input is doubled"
-            status: Status = "fail" if is_own(subject.model, owner) else "warn"
+            is_pre = is_own(subject.model, owner) and PRE_NORM.search(code_of(subject.original))
+            witness += ", and its code calls it pre-norm" if is_pre else ""
+            status: Status = "fail" if is_pre else "warn"
             where = subject.place_of(steps[number].call)
             return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=where, status=status)]
     return []
