@@ -25,6 +25,8 @@ COUNTED = ("position_ids", "positions", "pos_ids")  # parameters by which a call
              of_tokens=True)  # fmt: skip
 def caches(subject: Subject) -> list[Finding]:
     """Decoding with the cache, one token or three at a time, gives the same logits as one call."""
+    if not subject.looks_back_only:
+        raise Skipped("what is read later changes the past that a cache would keep")
     names = [p.name for p in parameters_of(subject.model) if CACHE.search(p.name) and p.default is not p.empty]
     names = [name for name in names if not name.startswith(OTHERS)]
     names.sort(key=lambda name: not NAMED.search(name))  # a state may be something else
