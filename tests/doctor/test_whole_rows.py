@@ -93,7 +93,7 @@ class Typed(Rows):
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         kinds = token_type_ids if token_type_ids is not None and self.reads else torch.zeros_like(input_ids)
         x = self.words(input_ids) + self.places.weight[: input_ids.shape[1]] + self.type_table(kinds)
-        return self.head(self.encode(x))  # type: ignore[no-any-return]
+        return self.head(self.encode(x, (input_ids != 0)[:, None]))  # type: ignore[no-any-return]
 
 
 class Picture(Rows):

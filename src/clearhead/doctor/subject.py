@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from clearhead.doctor.calling import Convention, Inputs
 from clearhead.doctor.calling.batches import OwnBatch
 from clearhead.doctor.calling.inputs import Run, drawn_rows
-from clearhead.doctor.calling.names import pad_id_of
+from clearhead.doctor.calling.names import pad_ids_of
 from clearhead.doctor.calling.search import WorkingCall
 from clearhead.doctor.calling.settings import settings_of
 from clearhead.doctor.kind import Hints, assumed_kind
@@ -160,30 +160,39 @@ class Subject:
 
     @cached_property
     def pad_id(self) -> int | None:
-        """The token that fills up rows: as declared, or as the model's config or embedding has it."""
-        if not self.convention.reads_words("ids"):
-            return None
-        own = self.spec.pad_id
-        declared = pad_id_of(self.original, self.calling.vocab_size) if own is None else own
-        return self.compared_id if declared is None else declared
+        """The token that fills up rows: as declared, or as the model has it."""
+        return self.padding(source=False)[1]
+
+    def padding(self, *, source: bool) -> tuple[str, int | None]:
+        """What says which token fills up rows, or those of the source, and that token; None if nothing says it."""
+        if not self.convention.reads_words("source" if source else "ids"):
+            return "", None
+        if self.spec.pad_id is not None:
+            return "you", self.spec.pad_id
+        side = source if self.convention.has_source else None
+        V = self.calling.source_vocab_size if source else self.calling.vocab_size
+        declared = next(pad_ids_of(self.original, V, source=side), None)
+        return declared or ("a comparison", self.compared_ids.get(source))
 
     @cached_property
-    def compared_id(self) -> int | None:
-        """The number that the model compares its token ids with, as it does to make a padding mask."""
-        ids = torch.full((2, self.calling.T), min(5, self.calling.vocab_size - 1))
-        source = torch.full((2, self.calling.S), min(5, self.calling.source_vocab_size - 1))
+    def compared_ids(self) -> dict[bool, int]:
+        """The number that the model compares its ids, or its source, with, as it does to make a padding mask."""
+        V, source_V = self.calling.vocab_size, self.calling.source_vocab_size
+        tokens = {False: min(5, V - 1), True: min(6, source_V - 2) if source_V > 2 else 1}
+        ids, source = torch.full((2, self.calling.T), tokens[False]), torch.full((2, self.calling.S), tokens[True])
         inputs = Inputs(ids, source if self.convention.has_source else None)
         with attempt() as attempted:
-            calls = self.operations(inputs, named=lambda name: name.strip("_") in ("eq", "ne"))
-        if attempted.failed:  # the checks report why it does not run
-            return None
-        known = {int(tokens[0, 0]) for tokens in (ids, source)}
-        for call in calls:
+            calls = self.operations(inputs, named=lambda name: name.strip("_") in ("eq", "ne", "gt"))
+        compared: dict[bool, int] = {}
+        for call in () if attempted.failed else calls:  # the checks report why it does not run
             first, *rest = call.options["args"]
-            are_whole = isinstance(first, Tensor) and first.dtype == torch.long
-            if are_whole and {*first.cpu().flatten().tolist()} <= known and rest and isinstance(rest[0], int):
-                return rest[0] if 0 <= rest[0] < self.calling.vocab_size else None
-        return None
+            if not isinstance(first, Tensor) or first.dtype != torch.long or not rest or not isinstance(rest[0], int):
+                continue
+            side = next((side for side, token in tokens.items() if bool((first == token).all())), None)
+            is_id = side is not None and 0 <= rest[0] < (1 if "gt" in call.name else source_V if side else V)
+            if side is not None and is_id:
+                compared.setdefault(side, rest[0])
+        return compared
 
     @cached_property
     def pool(self) -> Tensor:
@@ -197,7 +206,7 @@ class Subject:
 
     def _ordinary(self, V: int, own: Tensor | None) -> Tensor:
         """The ids in the person's batch if they suffice for rows without repeats, else of the whole vocabulary."""
-        special = {self.pad_id}
+        special = {self.padding(source=source)[1] for source in (False, True)}
         special |= {value for name, value in self.settings.items() if name.endswith("_id") and isinstance(value, int)}
         known = [] if own is None else [id for id in sorted({*own.flatten().tolist()}) if id not in special]
         if len(known) > max(self.calling.T, self.calling.S):

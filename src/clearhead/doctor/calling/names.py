@@ -3,20 +3,20 @@
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice, product
 
 from torch import nn
 
 from clearhead.doctor.calling.inputs import CAUSAL_FORMS, KEEP_FORMS
-from clearhead.doctor.calling.settings import setting
+from clearhead.doctor.calling.settings import settings_of
 
 TRIALS = 150  # of ways to call a model
 SOURCE = re.compile(r"^(src|source|enc|encoder|memory)")
 TARGET = re.compile(r"^(tgt|trg|target|dec|decoder)")
-MASK = re.compile(r"mask|padding|(^|_)pads?$|lengths?$|_lens?$")
-PADDING = re.compile(r"pad|attention_mask|key|lengths?$|_lens?$")
+MASK = re.compile(r"mask|padding|(^|_)pads?$|^(is_)?valid|lengths?$|_lens?$")
+PADDING = re.compile(r"pad|attention_mask|key|valid|keep|lengths?$|_lens?$")
 LENGTHS = re.compile(r"lengths?$|_lens?$")
 ANY = {  # words that say nothing about whose a mask is
     "mask", "ids", "id", "input", "inputs", "attention", "padding", "pad", "key", "tokens", "lengths", "length", "len",
@@ -40,6 +40,7 @@ POSITION_TABLE = re.compile(  # of parameters and buffers
     re.I,
 )
 SEGMENTS = re.compile(r"token_type|segment|(^|_)segs?(_|$)|type_ids")
+DOCUMENTS = re.compile(r"^(doc|document|example|sample|sequence|seq|pack)s?_?(ids?|idx|index|indices)$")
 START = re.compile(r"start|offset")
 FLAG = re.compile(r"^(use|return|output|is|training|need)_?")
 TOKENS = re.compile(
@@ -53,18 +54,20 @@ TIME_FIRST = re.compile(
 )
 
 Call = tuple[tuple[str, str], ...]  # (parameter, name of its filler), in order
-PAD_NAMES = (
-    "pad_id", "pad_idx", "pad_token_id", "padding_idx", "pad_token", "pad", "tgt_pad_idx", "trg_pad_idx", "tgt_pad_id",
-    "trg_pad_id", "target_pad_id", "PAD",
-)  # fmt: skip
+PAD_ID = re.compile(r"(^|_)pad(ding)?_?(token_?)?(id|idx|index)$|^pad(_token)?$", re.I)
+SIDES = {"src", "source", "enc", "encoder"}, {"tgt", "trg", "target", "dec", "decoder"}
 
 
 def signature_of(model: nn.Module) -> list[inspect.Parameter]:
     """What `forward` takes; nothing if that cannot be told."""
-    try:
-        return list(inspect.signature(model.forward).parameters.values())
-    except (TypeError, ValueError):
-        return []
+    return arguments_of(model.forward)
+
+
+def arguments_of(call: Callable[..., object]) -> list[inspect.Parameter]:
+    """What a function or a class takes; nothing if that cannot be told."""
+    with suppress(TypeError, ValueError):
+        return list(inspect.signature(call).parameters.values())
+    return []
 
 
 def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
@@ -73,13 +76,31 @@ def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
     return [parameter for parameter in signature_of(model) if parameter.kind not in variable]
 
 
-def pad_id_of(model: nn.Module, vocab_size: int) -> int | None:
-    """The token that fills up rows, as the model's config, its attributes or its embeddings have it."""
-    values = (holder(model, name, None) for holder in (setting, getattr) for name in PAD_NAMES)
-    named = (value for value in values if isinstance(value, int) and not isinstance(value, bool))
-    tables = (module.padding_idx for module in model.modules() if isinstance(module, nn.Embedding))
-    known = chain((value for value in named if 0 <= value < vocab_size), tables)
-    return next((value for value in known if value is not None), None)
+def pad_ids_of(model: nn.Module, vocab_size: int, *, source: bool | None = None) -> Iterator[tuple[str, int]]:
+    """What says which token fills up rows, and that token: config, attributes, arguments' defaults and embeddings.
+
+    Args:
+        source: what is named after the target is not the source's, nor the reverse; None if there is one side only.
+    """
+    parts = [(name, part) for name, part in model.named_modules() if not is_of_a_library(type(part))]
+    holders: list[tuple[str, Mapping[str, object]]] = [("", vars(model)), ("its config's ", settings_of(model))]
+    holders += [(f"{name}.", vars(part)) for name, part in parts if name]
+    holders += [
+        ("by default ", {p.name: p.default for p in arguments_of(call)}) for call in (type(model), model.forward)
+    ]
+    named = (
+        (f"{where}{name}", value) for where, held in holders for name, value in held.items() if PAD_ID.search(name)
+    )
+    tables = ((f"{name}.padding_idx", m.padding_idx) for name, m in model.named_modules() if _reads(m, vocab_size))
+    wrong = set() if source is None else SIDES[source]
+    for name, value in chain(named, tables):
+        is_id = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < vocab_size
+        if is_id and not wrong & _words(name):
+            yield name, value
+
+
+def _reads(module: nn.Module, vocab_size: int) -> bool:
+    return isinstance(module, nn.Embedding) and module.num_embeddings == vocab_size
 
 
 def is_of_a_library(code: object) -> bool:
@@ -129,9 +150,10 @@ def _calls(names: Sequence[str], required: Sequence[str]) -> Iterator[Call]:
 
 def _is_aside(name: str) -> bool:
     """Whether a parameter holds something other than a sequence of tokens."""
-    if TOKENS.search(name) and not (POSITIONS.search(name) or SEGMENTS.search(name) or MASK.search(name)):
+    aside = (POSITIONS, SEGMENTS, DOCUMENTS, MASK)
+    if TOKENS.search(name) and not any(kind.search(name) for kind in aside):
         return False
-    return any(kind.search(name) for kind in (MASK, CACHE, POSITIONS, SEGMENTS, START, FLAG))
+    return any(kind.search(name) for kind in (MASK, CACHE, POSITIONS, SEGMENTS, DOCUMENTS, START, FLAG))
 
 
 def _token_roles(names: Sequence[str]) -> Iterator[dict[str, str]]:
@@ -230,7 +252,7 @@ def _fillers(name: str, roles: Mapping[str, str]) -> list[str]:
         if of_source:
             return ["None", *keep[3:], *keep[:3]]
         return [*causal[3:5], *causal[:3], *causal[5:], *keep, "None"] if has_source else [*causal, *keep, "None"]
-    if SEGMENTS.search(name):
+    if SEGMENTS.search(name) or DOCUMENTS.search(name):
         return ["zeros like ids"]
     if START.search(name):
         return ["0"]

@@ -5,10 +5,12 @@ from typing import Any
 
 from torch import nn
 
+CONFIGS = ("config", "cfg", "args", "hparams", "opt")  # what people call it
+
 
 def settings_of(module: nn.Module) -> dict[str, Any]:
     """What the module's `config` holds, by name; empty without one."""
-    config = getattr(module, "config", None)
+    config = next((config for name in CONFIGS if (config := getattr(module, name, None)) is not None), None)
     if isinstance(config, Mapping):
         return dict(config)
     return dict(vars(config)) if hasattr(config, "__dict__") else {}

@@ -83,7 +83,7 @@ def _blame(padding: Padding, padded: Inputs) -> tuple[Where, Causes]:
             return where, (("M12", 0.8), ("M11", 0.2))
         if source and crossing:
             return where, (("S01", 0.7), ("M11", 0.2), ("M12", 0.1))
-        return where, (("M11", 0.7), ("M12", 0.2), ("M13", 0.1))
+        return where, (("M11", 0.7), ("M12", 0.15), *((("S01", 0.15),) if source else (("M13", 0.15),)))
     pooling = pooled_at(subject, source=source)
     if pooling is not None:
         return pooling, POOLED

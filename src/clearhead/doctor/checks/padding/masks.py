@@ -13,9 +13,8 @@ from clearhead.doctor.calling.names import (
     CACHE,
     LENGTHS,
     MASK,
-    PAD_NAMES,
     PADDING,
-    TARGET,
+    is_of_a_library,
     is_of_source,
     parameters_of,
 )
@@ -171,15 +170,15 @@ def mask_parameters(subject: Subject) -> list[tuple[str, bool]]:
 
 def padding_tokens(subject: Subject) -> list[PaddingToken]:
     """The padding token, for the ids and for the source, where the model knows it."""
-    sizes = {False: subject.calling.vocab_size}
-    sizes |= {True: subject.calling.source_vocab_size} if subject.convention.has_source else {}
-    pad = None if subject.convention.as_dict else subject.pad_id
-    known = [source for source, V in sizes.items() if pad is not None and pad < V and knows_padding(subject, source)]
-    return [PaddingToken(subject, source, pad) for source in known if pad is not None]
+    if subject.convention.as_dict:
+        return []
+    sides = (False, True) if subject.convention.has_source else (False,)
+    is_own = not is_of_a_library(type(subject.original))
+    known = {source: subject.padding(source=source)[1] for source in sides if is_own or knows_padding(subject, source)}
+    return [PaddingToken(subject, source, pad) for source, pad in known.items() if pad is not None]
 
 
 def knows_padding(subject: Subject, source: bool = False) -> bool:
-    """Whether the model has a padding token, declared or compared with its inputs. The target's is not the source's."""
-    names = [name for name in PAD_NAMES if not (source and TARGET.search(name))]
-    is_declared = subject.spec.pad_id is not None or any(hasattr(subject.original, name) for name in names)
-    return is_declared or subject.compared_id is not None
+    """Whether the model itself names its padding token, or compares its inputs with it; others may only read it."""
+    origin, pad = subject.padding(source=source)
+    return pad is not None and (origin.isidentifier() or source in subject.compared_ids)

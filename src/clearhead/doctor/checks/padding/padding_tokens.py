@@ -10,12 +10,19 @@ from clearhead.doctor.checks.base import Finding, Subject, finding
 from clearhead.doctor.checks.padding.amounts import MORE, amounts, beside_padding
 from clearhead.doctor.checks.padding.masks import ROWS, PaddingToken, padding_masks, padding_tokens
 from clearhead.doctor.probes.attention import attentions
+from clearhead.doctor.spec import Assumption
 
 
 def by_token(padding: PaddingToken) -> list[Finding]:
     """Three of them must not matter where they would be seen: behind a row, or else in front of it."""
-    padding.subject.journal.paths.append(f"padded with {padding}")
-    return _in_front(padding) if padding.is_future else amounts(padding)
+    subject = padding.subject
+    origin, _ = subject.padding(source=padding.source)
+    if origin != "you":
+        subject.journal.assumptions.append(Assumption("padding", str(padding), (f"{origin} says so",)))
+    subject.journal.paths.append(f"padded with {padding}")
+    if not padding.is_future:
+        return amounts(padding)
+    return [] if subject.convention.has_source else _in_front(padding)  # a target is padded at its end
 
 
 def where_not_given(subject: Subject, masks: Sequence[tuple[str, bool]]) -> list[Finding]:
