@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -19,10 +20,11 @@ CAUSAL_NAME = re.compile(
     r"causal|gpt|llama|mistral|autoregress|decoder.?only|decoder.?lm|decoder$|language.?model", re.I
 )
 ENCODER_NAME = re.compile(r"bert|mlm|masked|classif|bidirect|electra|tagger", re.I)
-CAUSAL_WORDS = re.compile(r"causal|autoregressive|next[- ]token|\btril\b|\btriu\b|generat|future", re.I)
+CAUSAL_WORDS = re.compile(r"causal|autoregressive|next[- ]token|\btri[lu]_?\b|generat|future", re.I)
 ENCODER_WORDS = re.compile(  # self.classifier may be any head
     r"\bmlm\b|masked language|mask_token|bidirectional|fill[- ]in|(?<!self\.)classif", re.I
 )
+GENERATES = (r"\[:,\s*-1\b", r"multinomial|argmax|topk", r"\bcat\(|append\(")  # all of them, in one function
 CAUSAL_METHODS = ("generate", "sample", "generate_text", "decode_step", "new_cache", "init_cache")
 CAUSAL_FLAGS = ("causal", "is_causal")  # attributes of modules
 
@@ -75,6 +77,8 @@ def hints_of(model: nn.Module) -> Hints:
         votes.append(("causal", 2, "its modules are set to be causal"))
     elif flags == {False}:
         votes.append(("bidirectional", 3, "its modules are set not to be causal"))
+    if beside := _generator_beside(model):
+        votes.append(("causal", 2, f"{beside}() beside it appends what the last position predicts"))
     own = next((method for method in CAUSAL_METHODS if callable(getattr(type(model), method, None))), None)
     if own and not of_transformers:
         votes.append(("causal", 2, f"it has {own}()"))
@@ -82,6 +86,22 @@ def hints_of(model: nn.Module) -> Hints:
     if triangle:
         votes.append(("causal", 2, f"its buffer {triangle} is a triangle"))
     return Hints(tuple(votes), bool(of_transformers))
+
+
+def _generator_beside(model: nn.Module) -> str | None:
+    """A function in a file of this model alone that appends the token which the last position predicts."""
+    cls = type(model)
+    beside = getattr(getattr(cls, "forward", None), "__globals__", {}).values()
+    own = [value for value in beside if getattr(value, "__module__", None) == cls.__module__]
+    parts = {type(module) for module in model.modules()}
+    if any(isinstance(value, type) and issubclass(value, nn.Module) and value not in parts for value in own):
+        return None  # it may be about another model
+    for function in filter(inspect.isfunction, own):
+        with suppress(OSError, TypeError):
+            code = inspect.getsource(function)
+            if all(re.search(pattern, code) for pattern in GENERATES):
+                return function.__name__
+    return None
 
 
 def _is_told(model: nn.Module) -> bool:

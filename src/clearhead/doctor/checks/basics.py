@@ -26,7 +26,9 @@ DRAWS = {"rand", "randn", "rand_like", "randn_like", "randint", "randperm", "ber
     "bernoulli_", "normal_", "uniform_", "exponential_", "random_"
 }  # fmt: skip
 SORTS = {"argsort", "sort", "topk"}
-AVERAGES = {"mean", "std", "var", "sqrt", "norm"}
+STATISTICS = {"mean", "std", "var", "sqrt", "norm", "sum", "max", "min", "amax", "amin"}
+RECURRENCES = {"gru", "lstm", "rnn_tanh", "rnn_relu"}
+TAKES = {"__getitem__", "select", "index_select", "narrow", "masked_fill", "masked_fill_", "where", "repeat", "expand"}
 
 
 @model_check("M14", "finite", order=10, covers=("M07", "M05", "M04", "A03", "R01"))
@@ -151,22 +153,27 @@ def _mixed(subject: Subject, inputs: Inputs, changed: Inputs, row: int, moved: T
     others = torch.arange(len(moved)) != row
     reading = row_reading(len(moved))
     leak = locate(subject.model, subject.run, inputs, changed, reading, lambda alive: bool(alive[others].any()))
-    where, is_by_norm = leak.where, leak.call is not None and is_norm(leak.call.module)
-    causes: Causes = (("A10", 0.8), ("N02", 0.1), ("M15", 0.1))
-    if is_by_norm or where.op in NORMS or _averages(leak):
+    where, makers = leak.where, _makers(leak)
+    causes: Causes = (("A10", 0.4), ("M15", 0.3), ("N02", 0.3))
+    maps = attentions(leak.operations)
+    if where.op in RECURRENCES or any(attention.allowed.shape == (len(moved),) * 2 for attention in maps):
+        causes = (("A10", 0.9), ("N02", 0.1))
+    elif (leak.call is not None and is_norm(leak.call.module)) or {where.op, *makers} & (NORMS | STATISTICS):
         causes = (("N02", 0.8), ("A10", 0.2))
+    elif {where.op, *makers} & TAKES:
+        causes = (("M15", 0.6), ("A10", 0.2), ("N02", 0.2))
     value = float(moved.max())
     witness = f"changing the tokens of row {row} moves the logits of row {int(moved.argmax())} by {value:.1e}"
     return finding(causes, witness, value=value, threshold=MOVED, where=where)
 
 
-def _averages(leak: Located) -> bool:
-    """Whether the guilty operation reads a mean or a deviation directly."""
+def _makers(leak: Located) -> set[str]:
+    """The operations that made what the guilty one reads."""
     if leak.op is None:
-        return False
+        return set()
     flow = Flow(leak.operations)
     makers = (flow.maker(tensor, leak.op) for tensor in read_by(flow.calls[leak.op]))
-    return any(at is not None and flow.calls[at].name in AVERAGES for at in makers)
+    return {flow.calls[at].name for at in makers if at is not None}
 
 
 def _numbered(subject: Subject, inputs: Inputs, base: Tensor) -> list[Finding]:
