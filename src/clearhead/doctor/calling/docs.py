@@ -9,19 +9,23 @@ from torch import nn
 from clearhead.doctor.calling.names import is_of_a_library
 
 SHORT = 90  # characters after a name that are still about it
+OF_TOKENS = r"(?:(?:a |an |the |any |its )?(?:tokens?|positions?|entries|entry|keys?|query|places?|elements?)\s+)?"
+IS = r"(?:(?:means?|marks?|indicates?|denotes?|for|at|on|where|that|which|may|can|to|is|are|be|if|=+|->|:)\s*)*"
 SAID = re.compile(
     r"\b(?P<one>True|1s?|ones?|False|0s?|zeros?)\b[`'\"]*\s*"
-    r"(?:(?:means?|marks?|indicates?|denotes?|for|at|on|where|is|are|if|=+|->|:)\s*)*(?:a |an |the |any )?"
-    r"(?:(?P<real>real|valid|actual|non-?pad|not (?:a )?pad|tokens? that (?:is|are) (?:real|valid|not (?:masked|pad)))"
-    r"|(?P<pad>pad))",
+    rf"{IS}{OF_TOKENS}{IS}(?:a |an |the |any )?"
+    r"(?:(?P<real>real|valid|actual|visible|seen|kept|keep|attend|allow|non-?pad|not (?:a )?(?:pad|masked))"
+    r"|(?P<pad>pad|mask|hid|ignor|block|drop|exclu|not (?:be )?(?:attend|allow|seen)))",
     re.I,
 )
+KEEPS = re.compile(r"attention_mask|valid|keep|(non|not)_?pad", re.I)
+DROPS = re.compile(r"key_padding_mask|^is_?pad", re.I)
 
 
 def keeps_what_is_true(model: nn.Module, name: str) -> bool | None:
-    """Whether 1 or True in a mask stands for real tokens, by what the code says after its name.
+    """Whether 1 or True in a mask stands for what may be seen, by what the code says after its name.
 
-    None if it says nothing about padding, or contradicts itself.
+    None if it says nothing about that, or contradicts itself.
     """
     polarities: set[bool] = set()
     for text in _words(model):
@@ -30,6 +34,17 @@ def keeps_what_is_true(model: nn.Module, name: str) -> bool | None:
             if polarity is not None:
                 polarities.add(polarity["one"].lower().startswith(("t", "1", "o")) == (polarity["real"] is not None))
     return polarities.pop() if len(polarities) == 1 else None
+
+
+def keeps_by_name(name: str) -> bool | None:
+    """The same by the name alone; None if it fits either."""
+    named = {keeps for keeps, pattern in ((True, KEEPS), (False, DROPS)) if pattern.search(name)}
+    return named.pop() if len(named) == 1 else None
+
+
+def text_of(model: nn.Module) -> str:
+    """All that the model's class says of itself; nothing of a library's."""
+    return "\n".join(_words(model))
 
 
 def _words(model: nn.Module) -> list[str]:

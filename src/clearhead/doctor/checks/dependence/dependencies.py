@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.calling.docs import keeps_what_is_true
 from clearhead.doctor.calling.inputs import Inputs, Run
 from clearhead.doctor.calling.settings import setting
 from clearhead.doctor.checks.base import APART, Finding, Subject, Where, attempt, finding, model_check
@@ -17,7 +18,6 @@ from clearhead.doctor.probes.localization import locate, token_reading
 from clearhead.doctor.spec import Assumption
 
 DEPENDENCY_FAULTS = (*LEAK_FAULTS, "A12", "A13", "M07", "M14", "M16", "N04", "S03", "I06")
-WINDOWS = ("window", "sliding_window", "window_size", "attention_window", "local_window", "local_attention_window")
 
 
 @model_check("M01", "dependencies", order=100, covers=DEPENDENCY_FAULTS, needs=APART)
@@ -33,8 +33,19 @@ def dependencies(subject: Subject) -> list[Finding]:
         picture = subject.matrix.picture(legal.tril() if subject.looks_back_only else legal)
         return [finding(causes, witness, value=0.0, where=subject.attention_place, picture=picture)]
     if subject.looks_back_only:
-        return leaks(subject, subject.matrix, subject.run) or _gaps(subject, subject.matrix)
+        findings = leaks(subject, subject.matrix, subject.run) or _gaps(subject, subject.matrix)
+        return findings + _turned_round(subject)
     return _one_sided(subject, subject.matrix)
+
+
+def _turned_round(subject: Subject) -> list[Finding]:
+    """A mask that hides the future only in the polarity opposite to what the code says of it."""
+    findings = []
+    for name, filler in subject.convention.call:
+        if filler.startswith("causal: True") and keeps_what_is_true(subject.original, name) is ("hidden" in filler):
+            witness = f"{name} hides the future where {filler[8:]}, and the model's own words say the opposite"
+            findings.append(finding((("M05", 0.9), ("M12", 0.1)), witness, where=subject.attention_place))
+    return findings
 
 
 def leaks(subject: Subject, matrix: DependencyMatrix, run: Run, *, backend: str | None = None) -> list[Finding]:
@@ -145,11 +156,10 @@ def _gaps(subject: Subject, matrix: DependencyMatrix) -> list[Finding]:
         i = int((~matrix.alive.diagonal()).nonzero()[0])
         witness = f"changing token {i} leaves logits {i} as they are, while other tokens move theirs"
         return [finding((("M07", 0.5), ("N04", 0.5)), witness, value=0.0, status="warn", picture=picture)]
-    findings = []
     if blind is not None and blind.allowed.diagonal(-1).all():  # the residual stream hides this from the logits
         witness = f"in the attention, token {T - 1} sees token {T - 2} but not itself"
-        findings.append(finding("M07", witness, value=0.0, where=subject.place_of(blind.call), status="warn"))
-    return findings + _window_forgotten(subject, maps, T)
+        return [finding("M07", witness, value=0.0, where=subject.place_of(blind.call), status="warn")]
+    return []
 
 
 def _self_attentions(subject: Subject) -> list[AttentionCall]:
@@ -161,28 +171,6 @@ def _self_attentions(subject: Subject) -> list[AttentionCall]:
 def _blind(maps: Sequence[AttentionCall]) -> AttentionCall | None:
     """The first that hides tokens from themselves; the first token may have nothing else to see."""
     return next((attention for attention in maps if not attention.allowed.diagonal()[1:].any()), None)
-
-
-def _window_forgotten(subject: Subject, maps: Sequence[AttentionCall], T: int) -> list[Finding]:
-    """The config names a window that is narrower than these rows, and no attention is limited to it."""
-    name, window = _named_window(subject)
-    if subject.spec.window is not None or not 1 < window < T - 1:
-        return []
-    if not maps or any(bool((~attention.allowed).tril().any()) for attention in maps):
-        return []
-    witness = f"the config says {name}={window}, but token {T - 1} sees all {T} tokens in every layer"
-    where = subject.place_of(maps[0].call)
-    return [finding("M16", witness, value=T, threshold=window, where=where, status="warn")]
-
-
-def _named_window(subject: Subject) -> tuple[str, int]:
-    """The name and width of the window in the config; 0 if there is none, or it is switched off."""
-    settings = subject.settings
-    kinds = settings.get("layer_types") or ["sliding"]
-    if settings.get("use_sliding_window") is False or not any("sliding" in kind for kind in kinds):
-        return "", 0
-    windows = ((name, settings.get(name)) for name in WINDOWS)
-    return next(((name, size) for name, size in windows if isinstance(size, int) and size is not True), ("", 0))
 
 
 def _one_sided(subject: Subject, matrix: DependencyMatrix) -> list[Finding]:

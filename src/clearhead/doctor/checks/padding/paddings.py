@@ -1,16 +1,18 @@
 """Padding: neither the tokens under it nor their number may matter to real tokens."""
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from clearhead.doctor.calling.docs import keeps_what_is_true
-from clearhead.doctor.calling.names import LENGTHS, PADDING
+from clearhead.doctor.calling.docs import keeps_by_name, keeps_what_is_true
+from clearhead.doctor.calling.names import LABELS, LENGTHS, PADDING, parameters_of
 from clearhead.doctor.checks.base import APART, Causes, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.checks.padding.amounts import LENGTH_THRESHOLD, POOLED, amounts, own_mixer, pooled_at
 from clearhead.doctor.checks.padding.masks import (
     MASK_NAMES,
+    ROWS,
     THRESHOLD,
     PaddingMask,
     hiding_mask,
@@ -22,6 +24,7 @@ from clearhead.doctor.checks.padding.padded_rows import other_rows
 from clearhead.doctor.checks.padding.padding_tokens import by_token, where_not_given
 from clearhead.doctor.probes.attention import HIDDEN, AttentionCall, attentions
 from clearhead.doctor.probes.localization import kept_reading, locate
+from clearhead.doctor.probes.tensors import change_of
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.state_guard import SCALE, scaled
 
@@ -69,21 +72,13 @@ def _by_parameters(subject: Subject, masks: list[tuple[str, bool]]) -> tuple[lis
     return findings, unknown
 
 
-def _polarity(subject: Subject, names: tuple[str, ...]) -> tuple[bool | None, bool]:
-    """Whether 1 stands for real tokens, by the field's conventions or by the model's own words; and if by these."""
-    for name in names:
-        if "attention_mask" in name or "key_padding_mask" in name:
-            return "attention_mask" in name, False
-    documented = keeps_what_is_true(subject.original, names[0])
-    return documented, documented is not None
-
-
 def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> list[Finding] | None:
     """What is wrong with a parameter, or with several that are given the same mask; None if no form fits."""
     name, lengths = names[0], PaddingMask(subject, source, names, "lengths")
     if LENGTHS.search(name) and lengths.is_future:
         return _amounts(lengths)
-    expected, is_documented = _polarity(subject, names)
+    polarities = (*map(keeps_by_name, names), keeps_what_is_true(subject.original, name))
+    expected = next((keeps for keeps in polarities if keeps is not None), None)
     masks: list[PaddingMask] = []
     for mask in masks_taken(subject, names, source):
         masks.append(mask)
@@ -103,9 +98,9 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     if right:
         subject.journal.paths.append(str(right[0]))
         best = min(right, key=lambda mask: mask.moved)
-        return _outweighed(best) or (not best.is_future and _amounts(best)) or []
-    if not inert and name in MASK_NAMES and (not is_documented or subject.looks_back_only):
-        return None  # it need not be about padding
+        return _outweighed(best) or _whole(best) or (not best.is_future and _amounts(best)) or []
+    if not inert and name in MASK_NAMES and (expected is None or subject.looks_back_only):
+        return _ignored(subject, masks) or None  # it need not be about padding
     mask = min((mask for mask in masks if mask in meant), key=lambda mask: mask.moved, default=masks[0])
     if inert:
         polarity = "1 for real tokens" if expected else "True for padding"
@@ -119,6 +114,36 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     causes = POOLED if where == pooled_at(subject, source=source) else causes
     status: Status = "warn" if mixer else "fail"
     return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=where, status=status)]
+
+
+def _whole(mask: PaddingMask) -> list[Finding]:
+    """A mask that hides nothing is as good as none."""
+    subject, names = mask.subject, {p.name for p in parameters_of(mask.subject.model) if p.default is None}
+    if subject.gives_rows or not {*mask.names} <= names - {*dict(subject.convention.call)}:
+        return []  # without a mask, rows may be pooled in another way
+    inputs = subject.inputs(ROWS, salt=5)
+    value = change_of(subject.run(inputs), mask.run(inputs))
+    if value <= LENGTH_THRESHOLD:
+        return []
+    witness = f"{mask} that hides nothing moves logits by {value:.1e} of their spread, compared with no mask"
+    causes: Causes = (("M12", 0.6), ("M11", 0.4)) if math.isfinite(value) else (("M14", 0.6), ("M12", 0.4))
+    return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=subject.attention_place)]
+
+
+def _ignored(subject: Subject, masks: list[PaddingMask]) -> list[Finding]:
+    """Whatever is given as a mask, no logit moves to the last bit, and padding behind a row is seen."""
+    batch, _ = masks[0].under_padding()
+    whole = replace(batch, keep=None, source_keep=None)
+    if masks[0].is_future or any(LABELS.search(p.name) for p in parameters_of(subject.model)):
+        return []  # it may be of the loss
+    if not all(torch.equal(mask.run(rows), masks[0].run(whole)) for mask in masks for rows in (batch, whole)):
+        return []
+    reads_words = subject.convention.reads_words("source" if masks[0].source else "ids")
+    is_harmless = not reads_words or own_mixer(subject) or not subject.attentions
+    witness = f"whatever is given as {masks[0].names[0]}, no logit moves: the argument is not used"
+    causes: Causes = (("S01", 0.6), ("M11", 0.4)) if masks[0].source else (("M11", 1.0),)
+    where = subject.attention_place
+    return [finding(causes, witness, value=0.0, where=where, status="warn" if is_harmless else "fail")]
 
 
 def _amounts(mask: PaddingMask) -> list[Finding] | None:
@@ -139,13 +164,25 @@ def _blame(mask: PaddingMask) -> tuple[Where, Causes]:
     )
     if other_rows(mask):
         return where, (("M15", 0.8), ("A10", 0.2))
-    if any(_hides_queries(attention, keep) for attention in attentions(mask.operations(inputs))):
+    maps = list(attentions(mask.operations(inputs)))
+    turned = next((attention for attention in maps if _shows_padding_alone(attention, keep)), None)
+    if turned is not None:
+        return subject.place_of(turned.call), (("M12", 0.8), ("M11", 0.2))
+    if any(_hides_queries(attention, keep) for attention in maps):
         return where, (("M13", 0.8), ("M11", 0.2))
     first = 0 if subject.convention.time_first else 1
     crossing = call is not None and any(subject.calling.T in tensor.shape[first:] for tensor in call.outputs)
     if source and (call is None or crossing):
         return where, (("S01", 0.7), ("M11", 0.2), ("M13", 0.1))
     return where, (("M11", 0.7), ("M13", 0.2), ("S01", 0.1))
+
+
+def _shows_padding_alone(attention: AttentionCall, keep: Tensor) -> bool:
+    """Whether padding may be seen, and no token that is real in every row."""
+    if attention.allowed.shape[1] != keep.shape[1]:
+        return False
+    is_real = keep.all(0)
+    return bool(attention.allowed[:, ~is_real].any()) and not attention.allowed[:, is_real].any()
 
 
 def _hides_queries(attention: AttentionCall, keep: Tensor) -> bool:
