@@ -270,3 +270,20 @@ def test_an_attention_over_the_batch_does_not_hide_what_comes_later() -> None:
 def test_residuals_from_norms_are_post_norm_where_nobody_says_pre_norm() -> None:
     report = check(stack(from_norms, Layer), only=["N05"])
     assert [(finding.id, finding.status) for finding in report.findings] == [("N05", "warn")], str(report)
+
+
+class Body(Stack):
+    """Layers without a head: a norm may follow elsewhere."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + self.positions.weight[: ids.shape[1]]
+        for layer in self.blocks.values():
+            x = layer(x)
+        return x
+
+
+def test_layers_without_a_head_may_leave_their_norm_to_others() -> None:
+    model = Body([Layer(pre) for _ in range(LAYERS)], ends=False)
+    del model.head
+    report = check(model, only=["N03"])
+    assert not [finding for finding in report.findings if finding.status == "fail"], str(report)

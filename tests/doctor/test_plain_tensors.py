@@ -28,6 +28,11 @@ def slopes() -> Tensor:
     return -torch.arange(LONGEST)[:, None] * 2.0 ** -torch.arange(1, D + 1)
 
 
+def rotations() -> Tensor:
+    """Cosines and sines in axes of their own, (positions, D / 2, 2), as (positions, D)."""
+    return sinusoids().view(LONGEST, D // 2, 2)
+
+
 class Reader(nn.Module):
     """Adds a table of positions, however it is held, and averages what stands before."""
 
@@ -50,7 +55,7 @@ class Reader(nn.Module):
         if self.held == "computed":
             self.table = sinusoids()
         table = self.tables[0] if self.held == "list" else self.table
-        x = self.words(ids) + table[: ids.shape[1]]
+        x = self.words(ids) + table[: ids.shape[1]].flatten(1)
         return self.head(x.cumsum(1) / torch.arange(1, ids.shape[1] + 1)[:, None])  # type: ignore[no-any-return]
 
 
@@ -63,7 +68,14 @@ def test_what_should_be_learned_or_saved_is_registered(table: Callable[[], Tenso
 
 @pytest.mark.parametrize(
     ("table", "held"),
-    [(drawn, "buffer"), (drawn, "parameter"), (drawn, "computed"), (sinusoids, "attribute"), (slopes, "attribute")],
+    [
+        (drawn, "buffer"),
+        (drawn, "parameter"),
+        (drawn, "computed"),
+        (sinusoids, "attribute"),
+        (rotations, "attribute"),
+        (slopes, "attribute"),
+    ],
 )
 def test_what_is_registered_or_can_be_computed_again(table: Callable[[], Tensor], held: str) -> None:
     report = check(Reader(table(), held), only=["I05"])

@@ -193,13 +193,14 @@ def _plain_tensors(subject: Subject) -> list[Finding]:
 
 def _is_noise(tensor: Tensor) -> bool:
     """Whether neighbors in a matrix have nothing to do with each other, unlike those in any table that is computed."""
-    if tensor.dim() < 2 or tensor.numel() < NOISE or not tensor.isfinite().all():
-        return False
-    matrix = tensor.detach().double().flatten(0, -2)
-    spread = (matrix - matrix.mean()) / matrix.std().clamp_min(1e-12)
-    pairs = ((spread[1:], spread[:-1]), (spread[:, 1:], spread[:, :-1]))
-    alike = max(abs(float((first * second).mean())) if first.numel() else 1.0 for first, second in pairs)
-    return alike < UNLIKE and len({*matrix.cpu().flatten().tolist()}) > matrix.numel() // 2
+    if tensor.dim() < 2 or tensor.numel() < NOISE or not tensor.isfinite().all() or float(tensor.abs().max()) < 1.001:
+        return False  # sines and cosines may look like it
+    numbers = tensor.detach().double()
+    spread = (numbers - numbers.mean()) / numbers.std().clamp_min(1e-12)
+    sizes = [(axis, size) for axis, size in enumerate(numbers.shape) if size > 1]
+    pairs = ((spread.narrow(axis, 1, size - 1), spread.narrow(axis, 0, size - 1)) for axis, size in sizes)
+    alike = max(abs(float((first * second).mean())) for first, second in pairs)
+    return alike < UNLIKE and len({*numbers.flatten().tolist()}) > numbers.numel() // 2
 
 
 def _hidden_path(model: nn.Module, hidden: nn.Module) -> str | None:

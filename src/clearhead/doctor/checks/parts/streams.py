@@ -9,7 +9,7 @@ from clearhead.doctor.calling.names import code_of
 from clearhead.doctor.checks.base import Finding, Skipped, Status, Subject, Where, finding, model_check
 from clearhead.doctor.probes.locations import around, is_own, layer_of, owner_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm
-from clearhead.doctor.probes.products import LINEAR, NORMS
+from clearhead.doctor.probes.products import LINEAR, NORMS, PRODUCTS
 from clearhead.doctor.probes.stream import Addition, stream
 from clearhead.doctor.probes.tensors import relative_change
 from clearhead.doctor.probes.tracing import ModuleCall, dropout_probability, home_of
@@ -164,5 +164,6 @@ def _unnormalized(subject: Subject, steps: Sequence[Addition], behind: Sequence[
     witness = "the head reads the stream as the last layer leaves it, while every sublayer reads it through a norm"
     witness += f"; {unused} is there for it, and is never called" if unused else ""
     where = place_of_module(path, subject.model.get_submodule(path))
-    status: Status = "fail" if unused or is_own(subject.model, layer) else "warn"
+    has_head = any(calls[index].name in LINEAR | PRODUCTS for index in behind)  # else a norm may follow elsewhere
+    status: Status = "fail" if unused or (has_head and is_own(subject.model, layer)) else "warn"
     return [finding("N03", witness, where=where, status=status)]
