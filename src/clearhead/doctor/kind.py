@@ -25,6 +25,7 @@ ENCODER_WORDS = re.compile(  # self.classifier may be any head
     r"\bmlm\b|masked language|mask_token|bidirectional|fill[- ]in|(?<!self\.)classif", re.I
 )
 GENERATES = (r"\[:,\s*-1\b", r"multinomial|argmax|topk", r"\bcat\(|append\(")  # all of them, in one function
+MEANT = re.compile("'(causal|tril|triu)'")
 CAUSAL_METHODS = ("generate", "sample", "generate_text", "decode_step", "new_cache", "init_cache")
 CAUSAL_FLAGS = ("causal", "is_causal")  # attributes of modules
 
@@ -153,6 +154,8 @@ def assumed_kind(hints: Hints, convention: Convention, dependencies: Callable[[]
         votes.append(("causal", 3, f"only {share:.0%} of the future reaches back" if share else "it looks one way"))
     elif _looks_mostly_back(alive):
         votes.append(("causal", 2, "tokens look much further back than ahead"))
+    elif shape == "full" and convention.reads_numbers and not any(MEANT.search(why) for _, _, why in votes):
+        votes.append(("bidirectional", 3, "it reads numbers, and every place reaches every other"))
     elif shape == "full":
         votes.append(("bidirectional", 0.5, "every token reaches every position"))
     if hints.of_transformers and shape == "full":

@@ -12,6 +12,7 @@ from types import CellType, FunctionType
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.load.methods import with_forward
 from clearhead.doctor.problems import attempt
 
 CPU = torch.device("cpu")
@@ -114,7 +115,7 @@ def is_large(model: nn.Module) -> bool:
 
 def twin(model: nn.Module, device: torch.device = CPU) -> nn.Module:
     """A copy on that device, in float32 or wider, evaluating, which shares nothing with the model."""
-    model_copy = copied(model).to(device).eval()
+    model_copy = with_forward(copied(model).to(device).eval())
     nn.Module.zero_grad(model_copy)
     half = any(parameter.dtype in (torch.float16, torch.bfloat16) for parameter in model_copy.parameters())
     return model_copy.float() if half else model_copy

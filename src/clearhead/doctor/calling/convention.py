@@ -1,23 +1,20 @@
 """A way to call a model, found once and used by every probe."""
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import FILLERS, Inputs, Run, filler_of, role_of
-from clearhead.doctor.calling.names import MASK, SOURCE, TARGET, Call, filler_for, signature_of
-from clearhead.doctor.calling.numbers import forms_of, holds_numbers, is_picture
-from clearhead.doctor.calling.outputs import Path, arrange, follow, spread
+from clearhead.doctor.calling.names import MASK, SOURCE, START, TARGET, Call, filler_for, signature_of
+from clearhead.doctor.calling.numbers import holds_numbers, is_picture
+from clearhead.doctor.calling.outputs import Path, arrange, follow, spread, tensors
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.state_guard import CPU
-
-CALLS = 40  # with ids that are tried again with numbers in their place
 
 
 class NamedInputs(dict[str, object]):
@@ -42,6 +39,11 @@ class NamedInputs(dict[str, object]):
         self.requested.append(name)
         return super().__getitem__(name)
 
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("_") or hasattr(Tensor, name):  # asked whether it is a tensor
+            raise AttributeError(name)
+        return self[name]
+
     def __missing__(self, name: str) -> object:
         has_source = self.inputs.source is not None
         if not has_source and all(any(map(side.search, self.requested)) for side in (SOURCE, TARGET)):
@@ -58,11 +60,13 @@ class Convention:
         call: parameters of `forward`, and what each of them is given.
         output: the path to the logits in what it returns.
         time_first: tensors of ids are (T, B).
-        as_dict: the only argument is a dict that holds the inputs by name.
+        as_dict: the only argument is a dict that holds the inputs by name; `call` says what is under its names.
         gives: logits of each token, one output for each row, as a classifier does, or one for each pair of rows.
         drops_last: it drops the last token itself, as a target only; it is given one token more.
         device: where the model is. Inputs and logits are on the CPU; what the model is given is moved there.
         mask_types: parameters whose masks must be of a class of the model's library; it is made from the tensor.
+        at_once: it takes this number of rows and no other; more are given one after the other.
+        stepwise: it takes one token at a time, and its number in the row.
     """
 
     call: Call
@@ -73,6 +77,8 @@ class Convention:
     drops_last: bool = False
     device: torch.device = CPU
     mask_types: tuple[tuple[str, type], ...] = ()
+    at_once: int = 0
+    stepwise: bool = False
 
     @property
     def has_source(self) -> bool:
@@ -84,8 +90,13 @@ class Convention:
         return not any(role_of(filler) == role and holds_numbers(filler) for _, filler in self.call)
 
     @property
+    def reads_numbers(self) -> bool:
+        """Whether anything that it is given holds numbers in the place of ids."""
+        return any(holds_numbers(filler) for _, filler in self.call)
+
+    @property
     def reads_pictures(self) -> bool:
-        """Whether pictures stand in place of ids."""
+        """Whether anything that it is given is a picture."""
         return any(is_picture(filler) for _, filler in self.call)
 
     @property
@@ -94,6 +105,7 @@ class Convention:
         arguments = (filler if filler in ("ids", "source") else f"{name}={filler}" for name, filler in self.call)
         returned = "".join(f"[{step!r}]" if isinstance(step, int) else f".{step}" for step in self.output)
         whole = "" if self.gives == "tokens" else ", one output for each row"
+        whole += f", {self.at_once} at a time" if self.at_once else ", one token at a time" if self.stepwise else ""
         if self.as_dict:
             return "model({...})" + whole
         return f"model({', '.join(arguments)}){returned}{whole}" + (" with time first" if self.time_first else "")
@@ -102,6 +114,8 @@ class Convention:
         """Whatever the model returns. `more`: further parameters by name, which win."""
         more = {name: self._typed(name, self._moved(value)) for name, value in more.items()}
         inputs = inputs.longer if self.drops_last else inputs
+        if self.stepwise and inputs.ids.shape[1] > 1:
+            return self._step_by_step(model, inputs)
         if self.as_dict:
             return model(self._batch(inputs, more))
         filled = [(name, self._moved(filler_of(filler)(inputs, self.time_first))) for name, filler in self.call]
@@ -113,12 +127,22 @@ class Convention:
     def requested(self, model: nn.Module, inputs: Inputs) -> tuple[str, ...]:
         """The names that a model that takes one dict looks up in it."""
         batch = self._batch(inputs.longer if self.drops_last else inputs, {})
-        with torch.no_grad():
+        with attempt(), torch.no_grad():
             model(batch)
         return tuple(dict.fromkeys(batch.requested))
 
+    def _step_by_step(self, model: nn.Module, inputs: Inputs) -> Tensor:
+        """What it returns for one token after the other, (B, T, V)."""
+        starts = [name for name, _ in self.call if START.search(name)]
+        steps = [
+            self.raw(model, replace(inputs, ids=inputs.ids[:, [t]]), **dict.fromkeys(starts, t))
+            for t in range(inputs.ids.shape[1])
+        ]
+        return torch.cat([tensors(step)[0].reshape(len(inputs.ids), 1, -1) for step in steps], 1)
+
     def _batch(self, inputs: Inputs, more: Mapping[str, object]) -> NamedInputs:
         batch = NamedInputs(inputs, self.time_first)
+        batch.update({name: filler_of(filler)(inputs, self.time_first) for name, filler in self.call if name})
         batch.update({name: self._moved(value) for name, value in batch.items()})
         batch.update(more)
         return batch
@@ -126,6 +150,9 @@ class Convention:
     def logits(self, model: nn.Module, inputs: Inputs, **more: object) -> Tensor:
         """(B, T, V), batch first whatever the model does; one output for a row is repeated at each of its tokens."""
         rows, columns = inputs.ids.shape
+        if self.at_once and rows != self.at_once:
+            filled = torch.arange(rows + -rows % self.at_once).clamp_max(rows - 1).reshape(-1, self.at_once)
+            return torch.cat([self.logits(model, inputs.rows(chunk), **more) for chunk in filled])[:rows]
         output = here(follow(self.raw(model, inputs, **more), self.output), self.device)
         if self.gives != "tokens":
             return spread(output, columns, paired=self.gives == "pairs")
@@ -144,6 +171,8 @@ class Convention:
         return expected(value) if expected is not None and isinstance(value, Tensor) else value
 
     def _moved(self, value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return self.device
         on_cpu = self.device.type == "cpu" or not isinstance(value, Tensor)
         return value if on_cpu else value.to(self.device)
 
@@ -167,19 +196,3 @@ def _holds_a_tensor(declared: type) -> bool:
 def here(tensor: Tensor, device: torch.device) -> Tensor:
     """The tensor on the CPU, where the probes are. `device`: where it comes from."""
     return tensor if device.type == "cpu" else tensor.cpu()
-
-
-def with_numbers(model: nn.Module, conventions: Iterable[Convention]) -> Iterator[Convention]:
-    """The same for models that read numbers: pictures, frames of speech, values of a series."""
-    plain = [convention for convention in islice(conventions, CALLS) if not convention.as_dict]
-    for form in forms_of(model):
-        for convention in plain:
-            for call in _in_place_of_ids(convention.call, form):
-                yield replace(convention, call=call)
-
-
-def _in_place_of_ids(call: Call, form: str) -> Iterator[Call]:
-    """A call with numbers for its ids; if it has a source, for that alone, and for both."""
-    tokens = [role for _, role in call if role in ("ids", "source")]
-    for chosen in ({"ids"},) if "source" not in tokens else ({"source"}, {"ids", "source"}):
-        yield tuple((name, filler + form if filler in chosen else filler) for name, filler in call)

@@ -142,6 +142,12 @@ FILLERS: dict[str, Filler] = {
     "None": lambda inputs, _: None,
     "zeros like ids": lambda inputs, time_first: _turned(torch.zeros_like(inputs.ids), time_first),
     "False": lambda inputs, _: False,
+    "True": lambda inputs, _: True,
+    **{str(number): lambda inputs, _, number=number: number for number in (1, 2, 4, 0.5, 1.0)},  # type: ignore[misc]
+    "zeros (B)": lambda inputs, _: torch.zeros(len(inputs.ids), dtype=torch.long),
+    "halves (B)": lambda inputs, _: torch.full((len(inputs.ids),), 0.5),
+    "halves (B, 1)": lambda inputs, _: torch.full((len(inputs.ids), 1), 0.5),
+    "device": lambda inputs, _: inputs.ids.device,
     **{f"keep: {form}": keep_filler(form, False) for form in KEEP_FORMS},
     **{f"source keep: {form}": keep_filler(form, True) for form in KEEP_FORMS},
     **{f"causal: {form}": lambda inputs, _, make=make: make(inputs) for form, make in CAUSAL_FORMS.items()},  # type: ignore[misc]

@@ -140,7 +140,7 @@ def suggestions(model: nn.Module, named: Sequence[str] = ()) -> Iterator[Call]:
 def _calls(names: Sequence[str], required: Sequence[str]) -> Iterator[Call]:
     tokens = [name for name in names if not _is_aside(name)]
     for roles in _token_roles(tokens):
-        choices = [[roles[name]] if name in roles else _fillers(name, roles) for name in names]
+        choices = [[roles[name]] if name in roles else fillers_of_aside(name, roles) for name in names]
         for arguments in _in_one_style(names, roles):
             first = zip(names, choices, strict=True)
             yield tuple((name, arguments.get(name, likeliest[0])) for name, likeliest in first)
@@ -239,7 +239,7 @@ def _in_style(name: str, masks: Sequence[str], roles: Mapping[str, str], causal:
     return f"causal: {causal}" if causal else f"{side}{keep}"
 
 
-def _fillers(name: str, roles: Mapping[str, str]) -> list[str]:
+def fillers_of_aside(name: str, roles: Mapping[str, str] = {}) -> list[str]:
     """What a required parameter that holds no tokens may be given, the likeliest first."""
     has_source, of_source = "source" in roles.values(), is_of_source(name, roles)
     side = "source keep" if of_source else "keep"

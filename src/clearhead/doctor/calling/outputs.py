@@ -6,9 +6,11 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool1d
 
 Path = tuple[str | int, ...]
 MAX_DEPTH = 3
+MANY = 1024  # outputs of a row; more are put together
 LEAVES = (Tensor, int, float, str, type(None))  # what holds nothing, as far as the usual goes
 
 
@@ -68,21 +70,26 @@ def arrange(output: Tensor, rows: int, columns: int) -> Tensor | None:
 
 
 def spread(output: Tensor, columns: int, *, paired: bool) -> Tensor:
-    """One output for each row, (rows, C) or (rows,), as logits of each of its tokens, (rows, columns, C).
+    """One output for each row, (rows, ...), as logits of each of its tokens, (rows, columns, C); of many, means.
 
     Args:
         paired: it is (rows, rows), every row beside every other; the row's own is taken.
     """
     own = output.diagonal() if paired else output
-    return (own if own.dim() > 1 else own[:, None])[:, None].expand(-1, columns, -1)
+    own = own.flatten(1) if own.dim() > 1 else own[:, None]
+    own = adaptive_avg_pool1d(own, MANY) if own.shape[1] > MANY else own
+    return own[:, None].expand(-1, columns, -1)
 
 
-def find_row_output(value: object, rows: int) -> Path | None:
-    """The way to the first tensor that holds one output for each row."""
-    for path, leaf in leaves(value):
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() in (1, 2) and len(leaf) == rows:
-            return path
-    return None
+def find_row_output(value: object, rows: int, *, whole: bool) -> Path | None:
+    """The way to the first tensor that holds one output for each row: numbers, or if `whole`, such as a picture."""
+    paths = [
+        (leaf.dim() > 2, number, path)
+        for number, (path, leaf) in enumerate(leaves(value))
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() and len(leaf) == rows
+    ]
+    is_whole, _, path = min(paths, default=(True, 0, None))
+    return path if whole or not is_whole else None
 
 
 def find_logits(value: object, rows: int, columns: int, vocab_size: int | None) -> Path | None:

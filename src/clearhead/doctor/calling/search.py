@@ -1,15 +1,15 @@
 """The search for a way to call a model: names suggest calls, and what the model does with them decides."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from clearhead.doctor.calling.axes import Axes, axes_of, influences
-from clearhead.doctor.calling.convention import Convention, mask_types_of, with_numbers
+from clearhead.doctor.calling.climbing import climbed
+from clearhead.doctor.calling.convention import Convention, mask_types_of
 from clearhead.doctor.calling.inputs import CAUSAL_FORMS, Inputs, role_of
 from clearhead.doctor.calling.lengths import Lengths, length_of_source, lengths_for
 from clearhead.doctor.calling.names import (
@@ -23,16 +23,15 @@ from clearhead.doctor.calling.names import (
     suggestions,
 )
 from clearhead.doctor.calling.numbers import PLACES, WORDS, is_picture
-from clearhead.doctor.calling.outputs import find_logits, find_row_output, follow, tensors
+from clearhead.doctor.calling.outputs import tensors
+from clearhead.doctor.calling.trial import ROWS, SMALL, drawn, vocabularies, with_output
 from clearhead.doctor.load.unwrap import remedy
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.spec import Spec
 from clearhead.doctor.state_guard import CPU
 from clearhead.errors import DataError
 
-ROWS = 5
-MANY = 40  # failed calls, after which only two lengths are tried each
-SMALL = 2  # ids below this exist in every vocabulary
+MANY, TOO_MANY = 40, 400  # failed calls, after which only two lengths are tried each, and after which none is
 FEW = 3  # rows of an embedding that tells parts of a row apart, beside one of words
 OTHER_LENGTH = (AssertionError, IndexError, ValueError, RuntimeError, NameError)  # another length may avoid these
 
@@ -58,7 +57,7 @@ class WorkingCall:
     @property
     def inputs(self) -> Inputs:
         """Random rows."""
-        return _inputs(self.T, self.S, self.vocab_size, self.source_vocab_size)
+        return drawn(self.T, self.S, self.vocab_size, self.source_vocab_size)
 
 
 def find_convention(
@@ -86,15 +85,17 @@ def find_convention(
     """
     problems: list[str] = []
     known, usual = None, lengths_for(model, short=short)
-    plain, beside, placed = (_candidates(model, spec, named) for _ in range(3))
+    plain, beside = (_candidates(model, spec, named) for _ in range(2))
     beside = (convention for convention in beside if convention.has_source)
     without = (c for c in (() if may_have_source else _candidates(model, spec, named)) if not c.has_source)
-    tries = ((without, False), (plain, False), (beside, True), (with_numbers(model, placed), False))
+    tries = ((without, False), (plain, False), (beside, True))
     for candidates, equal in tries:
         allowed = (c for c in candidates if may_be_causal or c.has_source or not _mentions(c, "causal"))
         known = _choose(model, spec, allowed, Lengths(usual, lengths, equal), problems)
         if known is not None:
             break
+    if known is None:
+        known = _climbed(model, spec, usual, problems)
     if known is None:
         message = problems[0] if problems else "nothing it returned has the shape of logits"
         if remedy(message):
@@ -110,6 +111,28 @@ def find_convention(
     return _with_causal_mask(model, known) if wants_mask else known
 
 
+def _climbed(model: nn.Module, spec: Spec, usual: Sequence[int], problems: list[str]) -> WorkingCall | None:
+    """The call of a model that reads something else, the masks of which work best."""
+    best: tuple[int, WorkingCall] | None = None
+    start = Convention((), device=_device_of(model), mask_types=mask_types_of(model))
+    for candidate in climbed(model, start, usual, problems):
+        lengths = Lengths((candidate.T,), (), equal=candidate.S == candidate.T)
+        known = _try(model, candidate.convention, lengths, problems)
+        if known is None:
+            continue
+        score = _score(model, known, spec)
+        if best is None or score > best[0]:
+            best = score, known
+        if not _mentions(known.convention, "keep", "causal"):
+            break
+    return best and best[1]
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    first = next(chain(model.parameters(), model.buffers()), None)
+    return CPU if first is None else first.device
+
+
 def _mentions(convention: Convention, *masks: str) -> bool:
     """Whether a parameter is filled with such a mask."""
     return any(mask in filler for mask in masks for _, filler in convention.call)
@@ -122,6 +145,8 @@ def _choose(
     best: dict[bool, tuple[int, WorkingCall]] = {}  # by whether it gives logits of tokens
     failed: list[str] = []
     for convention in candidates:
+        if len(failed) > TOO_MANY:
+            break
         if True in best and _roles(convention.call) != _roles(best[True][1].convention.call):
             continue
         tried = lengths.usual[: None if len(failed) < MANY else 2]
@@ -157,8 +182,7 @@ def _with_causal_mask(model: nn.Module, known: WorkingCall) -> WorkingCall:
 
 
 def _candidates(model: nn.Module, spec: Spec, named: Sequence[str]) -> Iterator[Convention]:
-    first = next(chain(model.parameters(), model.buffers()), None)
-    device = CPU if first is None else first.device
+    device = _device_of(model)
     orders = (False, True) if spec.time_first is None else (spec.time_first,)
     mask_types = mask_types_of(model)
     for call in suggestions(model, named):
@@ -179,18 +203,18 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
     pictures = {role_of(filler) for _, filler in convention.call if is_picture(filler)}
     for T in (PLACES,) if "ids" in pictures else dict.fromkeys((*lengths.usual, *lengths.more)):
         S = PLACES if "source" in pictures else T if lengths.equal else length_of_source(T, model)
-        inputs = _inputs(T, S, SMALL, SMALL)
+        inputs = drawn(T, S, rows=convention.at_once or ROWS)
         inputs = inputs if convention.has_source else replace(inputs, source=None)
-        with attempt() as attempted, _vocabularies(model, inputs) as sizes, torch.no_grad():
+        with attempt() as attempted, vocabularies(model, inputs) as sizes, torch.no_grad():
             value = convention.raw(model, inputs)
-            if ROWS in (T, S):  # a square may have been taken for a number in each row
+            if ROWS in (T, S) and not convention.at_once:  # a square may have been taken for a number in each row
                 convention.raw(model, inputs.rows(torch.arange(ROWS - 2)))
         if attempted.failed:
             problems.append(attempted.sentence())
             if not isinstance(attempted.error, OTHER_LENGTH):
                 return None
             continue
-        located = _with_output(model, convention, inputs, value, sizes.get("ids"))
+        located = with_output(model, convention, inputs, value, sizes.get("ids"))
         if located is None:
             shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
             problems.append(f"given ids {(ROWS, T)} it returned {shapes or type(value).__name__}")
@@ -204,8 +228,22 @@ def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: l
         V = sizes.get("ids") or located.logits(model, inputs).shape[-1]
         known = {"ids": V, "source": sizes.get("source", V)}
         V, source_V = (known[role] if located.reads_words(role) else WORDS for role in ("ids", "source"))
+        V, source_V = next(_fitting(model, WorkingCall(located, T, S, V, source_V, Axes())), (V, source_V))
         return WorkingCall(located, T, S, V, source_V, Axes())
     return None
+
+
+def _fitting(model: nn.Module, known: WorkingCall) -> Iterator[tuple[int, int]]:
+    """Sizes of vocabularies that it knows all tokens of: columns of a table may each have an embedding of their own."""
+    sizes, smaller = (0, 0), (known.vocab_size, known.source_vocab_size)
+    while sizes != smaller:
+        sizes = smaller
+        inputs = drawn(known.T, known.S, *sizes)
+        with attempt() as attempted, torch.no_grad():
+            known.convention.logits(model, inputs if known.convention.has_source else replace(inputs, source=None))
+        if not isinstance(attempted.error, IndexError):
+            yield sizes
+        smaller = max(SMALL, sizes[0] // 2), max(SMALL, sizes[1] // 2)
 
 
 def _reads_its_labels(model: nn.Module, convention: Convention, inputs: Inputs) -> bool:
@@ -218,57 +256,6 @@ def _reads_its_labels(model: nn.Module, convention: Convention, inputs: Inputs) 
         before, again, after = (convention.logits(model, batch) for batch in batches)
     is_steady = before.shape == again.shape and torch.allclose(before, again, equal_nan=True)
     return is_steady and before.shape == after.shape and not torch.allclose(before, after, equal_nan=True)
-
-
-def _with_output(
-    model: nn.Module, convention: Convention, inputs: Inputs, value: object, vocab_size: int | None
-) -> Convention | None:
-    """The convention with the path to its logits in what it returned; None if nothing there has their shape."""
-    rows, columns = inputs.ids.shape
-    for drops_last in (False, True):
-        path = find_logits(value, rows, columns - drops_last, vocab_size)
-        if path is not None:
-            return replace(convention, output=path, drops_last=drops_last)
-    path = find_row_output(value, rows)
-    if path is None:
-        return None
-    fewer = inputs.rows(torch.arange(rows - 2))
-    with attempt() as attempted, torch.no_grad():
-        shape = tuple(follow(convention.raw(model, fewer), path).shape)
-    if attempted.failed or shape[0] != rows - 2:  # nothing tells its rows from its tokens
-        return None
-    grows = len(shape) == 2 and shape[1] == rows - 2 and follow(value, path).shape[1] == rows
-    return replace(convention, output=path, gives="pairs" if grows else "rows")
-
-
-def _inputs(T: int, S: int, V: int, source_V: int) -> Inputs:
-    """Random rows; in a vocabulary of the smallest size, of the tokens 0 and 1."""
-    generator = torch.Generator().manual_seed(0)
-    ids = torch.randint(0 if V <= SMALL else min(4, V // 2), V, (ROWS, T), generator=generator)
-    source = torch.randint(min(4, source_V // 2), source_V, (ROWS, S), generator=generator)
-    return Inputs(ids, source, labels=ids)
-
-
-@contextmanager
-def _vocabularies(model: nn.Module, inputs: Inputs) -> Iterator[dict[str, int]]:
-    """The number of rows of the embeddings that read the ids and the source, as the model is called."""
-    sizes: dict[str, int] = {}
-
-    def look(module: nn.Module, args: tuple[object, ...], _: object) -> None:
-        weight = getattr(module, "weight", None)
-        if not args or not isinstance(args[0], Tensor) or not isinstance(weight, Tensor):
-            return
-        tokens = args[0].cpu()
-        for name, expected in (("ids", inputs.ids), ("source", inputs.source)):
-            forms = () if expected is None else (expected, expected.t())
-            if any(tokens.shape == form.shape and torch.equal(tokens, form) for form in forms):
-                sizes.setdefault(name, weight.shape[0])
-
-    with ExitStack() as hooks:
-        for module in model.modules():
-            if isinstance(module, nn.Embedding):
-                hooks.enter_context(module.register_forward_hook(look))
-        yield sizes
 
 
 def _score(model: nn.Module, known: WorkingCall, spec: Spec) -> int:

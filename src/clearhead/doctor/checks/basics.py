@@ -128,6 +128,8 @@ def _switched(subject: Subject) -> str | None:
 @model_check("A10", "rows", order=60, covers=ROW_FAULTS, needs=(*STEADY, "memory", "layouts"))
 def rows(subject: Subject) -> list[Finding]:
     """A row's logits depend neither on the other rows of the batch nor on its own row number."""
+    if subject.convention.at_once == 1:
+        raise Skipped("it takes one row at a time")
     try:
         _ = subject.matrix  # of T + 1 rows
     except (RuntimeError, IndexError) as error:

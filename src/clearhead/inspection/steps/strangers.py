@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling.lengths import LENGTHS, SOURCE_LENGTHS
 from clearhead.doctor.calling.outputs import tensors
-from clearhead.doctor.calling.search import ROWS
+from clearhead.doctor.calling.trial import ROWS
 from clearhead.doctor.load.unwrap import unwrapped
 from clearhead.doctor.preparation import prepare
 from clearhead.doctor.probes.tracing import quiet

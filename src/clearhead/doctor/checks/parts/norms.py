@@ -25,6 +25,8 @@ def norms(subject: Subject) -> list[Finding]:
     calls = [call for call in subject.module_calls if is_leaf_norm(call.module) and call.inputs]
     problems: list[str] = []
     if not any(_axis_of_tokens(subject, call.inputs[0]) is not None for call in calls):
+        if unusual := _unusual(subject, calls):
+            return unusual
         raise Skipped("no norm is given its tokens along one axis")
     for call in calls:
         axis = _axis_of_tokens(subject, call.inputs[0])
@@ -47,6 +49,8 @@ def norms(subject: Subject) -> list[Finding]:
 
 def _axis_of_tokens(subject: Subject, x: Tensor) -> int | None:
     """The axis of a hidden state (B, T, D) or (T, B, D) along which its tokens lie."""
+    if subject.convention.reads_pictures:  # whose parts are not its tokens
+        return None
     lengths = {subject.calling.T} | ({subject.calling.S} if subject.convention.has_source else set())
     axes = [axis for axis, size in enumerate(x.shape) if size in lengths]
     return axes[0] if x.dim() == 3 and len(axes) == 1 else None

@@ -1,0 +1,207 @@
+"""Models that read something else than rows of ids: what each argument must be is learned from how far a call comes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor import Spec, check
+from clearhead.doctor.calling import Convention, find_convention
+from clearhead.doctor.calling.climbing import climbed
+from clearhead.doctor.state_guard import perturbed
+
+D = 16
+
+
+class Body(nn.Module):
+    """A Transformer over vectors, with a table of positions if it has places."""
+
+    def __init__(self, places: int = 0) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(D, 2, 32, 0.0, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.places = nn.Parameter(torch.randn(1, places, D)) if places else None
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, T, D) -> (B, T, D)
+        return self.layers(x if self.places is None else x + self.places)  # type: ignore[no-any-return]
+
+
+class Patches(nn.Module):
+    """Its patches are cut out and mapped; only its table tells how large a picture is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.body, self.head = nn.Linear(3 * 4 * 4, D), Body(36), nn.Linear(D, 5)
+
+    def forward(self, img: Tensor) -> Tensor:
+        B, C, _, _ = img.shape
+        patches = img.unfold(2, 4, 4).unfold(3, 4, 4).reshape(B, C, 36, 16)
+        return self.head(self.body(self.embed(patches.transpose(1, 2).flatten(2))).mean(1))  # type: ignore[no-any-return]
+
+
+class Diffusion(nn.Module):
+    """A picture, its time and its class; it gives a picture."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut, self.time, self.label = nn.Conv2d(1, D, 4, 4), nn.Linear(1, D), nn.Embedding(10, D)
+        self.body, self.join = Body(49), nn.Linear(D, 16)
+
+    def forward(self, x: Tensor, t: Tensor, y: Tensor) -> Tensor:
+        B = len(x)
+        known = self.time(t.view(B, 1).float()) + self.label(y)
+        return self.join(self.body(self.cut(x).flatten(2).mT + known[:, None])).reshape(B, 1, 28, 28)  # type: ignore[no-any-return]
+
+
+class Series(nn.Module):
+    """Seven channels, always 24 steps; it gives the next six."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.body, self.head = nn.Linear(7, D), Body(24), nn.Linear(24 * D, 6)
+
+    def forward(self, series: Tensor) -> Tensor:
+        return self.head(self.body(self.embed(series)).flatten(1))[..., None]  # type: ignore[no-any-return]
+
+
+class Columns(nn.Module):
+    """Categories of unlike counts, and numbers, in the columns of one table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(count, D) for count in (20, 5, 9))
+        self.number, self.body, self.head = nn.Linear(1, D), Body(), nn.Linear(D, 2)
+
+    def forward(self, X: Tensor) -> Tensor:
+        columns = [table(X[:, i].long()) for i, table in enumerate(self.tables)]
+        columns.append(self.number(X[:, 3:4]))
+        return self.head(self.body(torch.stack(columns, 1)).mean(1))  # type: ignore[no-any-return]
+
+
+class Named(nn.Module):
+    """One dict of tensors, of which one holds numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.number, self.body, self.head = nn.Embedding(9, D), nn.Linear(3, D), Body(), nn.Linear(D, 4)
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return self.head(self.body(self.table(batch["events"]) + self.number(batch["values"])))  # type: ignore[no-any-return]
+
+
+class OneRow(nn.Module):
+    """It has a buffer for one row, and wants to know the positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.body, self.head = nn.Embedding(32, D), Body(), nn.Linear(D, 32)
+        self.register_buffer("kept", torch.zeros(1, 64, D))
+        self.register_buffer("places", torch.randn(64, D))
+
+    def forward(self, idx: Tensor, input_pos: Tensor) -> Tensor:
+        self.kept.index_copy_(1, input_pos, self.table(idx))
+        return self.head(self.body(self.kept[:, : len(input_pos)] + self.places[: len(input_pos)]))  # type: ignore[no-any-return]
+
+
+class OneToken(nn.Module):
+    """One token at a time, with its number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(32, D), nn.Linear(D, 32)
+        self.register_buffer("kept", torch.zeros(8, 64, D))
+
+    def forward(self, tokens: Tensor, start_pos: int) -> Tensor:
+        assert tokens.shape[1] == 1, "one token at a time"
+        self.kept[: len(tokens), start_pos : start_pos + 1] = self.table(tokens)
+        return self.head(self.kept[: len(tokens), : start_pos + 1].mean(1, keepdim=True))  # type: ignore[no-any-return]
+
+
+class Translator(nn.Module):
+    """No forward at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(30, D) for _ in range(2))
+        self.register_buffer("places", torch.randn(64, D))
+        self.transformer, self.last = nn.Transformer(D, 2, 1, 1, 32, 0.0, batch_first=True), nn.Linear(D, 30)
+
+    def encode(self, src: Tensor) -> Tensor:
+        return self.transformer.encoder(self.tables[0](src) + self.places[: src.shape[1]])  # type: ignore[no-any-return]
+
+    def decode(self, memory: Tensor, tgt: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(tgt.shape[1])
+        return self.transformer.decoder(self.tables[1](tgt) + self.places[: tgt.shape[1]], memory, mask)  # type: ignore[no-any-return]
+
+    def project(self, x: Tensor) -> Tensor:
+        return self.last(x)  # type: ignore[no-any-return]
+
+
+class Passing(nn.Module):
+    """Its forward names nothing; what it calls does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Diffusion()
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.inner(*inputs)  # type: ignore[no-any-return]
+
+
+WAYS: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "patches": (Patches, "img=ids as 3 x 24 x 24 pixels"),
+    "diffusion": (Diffusion, "x=ids as 1 x 28 x 28 pixels, t=zeros (B), y=zeros (B)"),
+    "series": (Series, "series=ids as 7 numbers"),
+    "columns": (Columns, "X=ids as 0 whole numbers"),
+    "named": (Named, "{...}"),
+    "one row": (OneRow, "1 at a time"),
+    "one token": (OneToken, "one token at a time"),
+    "translator": (Translator, "model(source, ids)"),
+    "passing": (Passing, "x=ids as 1 x 28 x 28 pixels, t=zeros (B), y=zeros (B)"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_it_reads_is_learned_and_nobody_healthy_is_accused(way: str) -> None:
+    make, call = WAYS[way]
+    torch.manual_seed(0)
+    model = make()
+    known = find_convention(perturbed(model, 0), Spec())
+    assert call in known.convention.sentence
+    assert known.convention.logits(perturbed(model, 0), known.inputs).shape[:2] == known.inputs.ids.shape
+    report = check(model)
+    assert not [finding for finding in report.findings if finding.status == "fail"]
+
+
+def test_the_classes_of_the_person_are_left_as_they_are() -> None:
+    model = Translator()
+    check(model)
+    assert type(model) is Translator
+    assert not hasattr(Translator.forward, "__signature__")
+
+
+class Config(dict[str, Any]):
+    __getattr__ = dict.__getitem__
+
+
+def test_a_config_that_has_no_copy_is_shared() -> None:
+    model = Patches()
+    model.config = Config(width=D)  # type: ignore[assignment]
+    assert check(model).kind == "bidirectional"
+
+
+class Blind(nn.Module):
+    """Nothing that it is given moves what it gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.head(torch.ones(len(x), 3, device=x.device))  # type: ignore[no-any-return]
+
+
+def test_a_call_that_reads_nothing_is_none() -> None:
+    assert not list(climbed(perturbed(Blind(), 0), Convention(()), [13, 11], []))
