@@ -167,7 +167,8 @@ def _token_roles(names: Sequence[str]) -> Iterator[dict[str, str]]:
         if LABELS.search(second):
             yield {first: "ids", second: "labels"}
         yield {first: "ids", second: "source"}
-        yield {first: "ids", second: "zeros like ids"}
+        if not TARGET.search(second):
+            yield {first: "ids", second: "zeros like ids"}
     elif names:
         yield dict(zip(names, ("source", "ids", "labels"), strict=False))
 
