@@ -8,6 +8,7 @@ thousands of narrowed ones possible; that it is the same when it is measured aga
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,10 +27,10 @@ Answer = list[Finding] | Exception
 
 @dataclass
 class Examined:
-    """A whole report, and what each check gave back or raised."""
+    """A whole report, and what each check gave back or raised, again where its fault was mended in the copies."""
 
     report: Report
-    answers: dict[str, Answer]
+    answers: dict[str, list[Answer]]
     subject: dict[str, Any]
     level: Level = "quick"
     only_weights: nn.Module = field(default_factory=lambda: nn.Linear(2, 2))
@@ -39,35 +40,43 @@ class Examined:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(examination, "CHECKS", tuple(replace(one, run=self._answering(one)) for one in CHECKS))
             patch.setattr(examination, "prepare", self._subject)
+            patch.setattr(examination, "mended", self._mended)
             return check(self.only_weights, level=self.level, only=only)
 
     def _answering(self, one: Check[Any]) -> Any:
+        left = iter(self.answers.get(one.name, []))
+
         def run(subject: object) -> list[Finding]:
             if one.name not in self.answers:
                 pytest.fail(f"'{one.name}' was blocked in the whole examination, and is asked in the narrowed one")
-            answer = self.answers[one.name]
+            answer = next(left)
             if isinstance(answer, Exception):
                 raise answer
             return answer
 
         return run
 
+    def _mended(self, subject: object, findings: list[Finding]) -> object | None:
+        """The subject where the whole examination mended what these findings found, and asked again."""
+        return subject if any(len(a) > 1 and a[0] is findings for a in self.answers.values()) else None
+
     def _subject(self, model: nn.Module, spec: Spec, level: Level, *more: Any) -> SimpleNamespace:
         return SimpleNamespace(spec=spec, level=level, failed=more[-1], **self.subject)
 
 
 @contextmanager
-def _listening(answers: dict[str, Answer], subjects: list[Any]) -> Iterator[None]:
+def _listening(answers: dict[str, list[Answer]], subjects: list[Any]) -> Iterator[None]:
     def listening(one: Check[Any]) -> Any:
         def run(subject: Any) -> list[Finding]:
             try:
-                answers[one.name] = one.run(subject)
+                findings = one.run(subject)
             except Exception as error:
-                answers[one.name] = error
+                answers.setdefault(one.name, []).append(error)
                 raise
             finally:
                 subjects[:] = [subject]
-            return [*answers[one.name]]  # type: ignore[misc]
+            answers.setdefault(one.name, []).append(findings)
+            return [*findings]
 
         return run
 
@@ -78,7 +87,7 @@ def _listening(answers: dict[str, Answer], subjects: list[Any]) -> Iterator[None
 
 def examined(model: nn.Module, level: Level = "quick") -> Examined:
     """Of a model as it comes, with nothing declared."""
-    answers: dict[str, Answer] = {}
+    answers: dict[str, list[Answer]] = {}
     subjects: list[Any] = []
     with _listening(answers, subjects):
         report = check(model, level=level)
@@ -91,7 +100,7 @@ def examined(model: nn.Module, level: Level = "quick") -> Examined:
         "gives_rows": subject.gives_rows,
         "convention": SimpleNamespace(sentence=subject.convention.sentence),
     }
-    for answer in answers.values():
+    for answer in chain.from_iterable(answers.values()):
         if isinstance(answer, Exception):
             answer.__traceback__ = answer.__context__ = answer.__cause__ = None  # they hold on to the model
     return Examined(report, answers, kept, level)

@@ -94,6 +94,9 @@ class Named(nn.Module):
 class OneRow(nn.Module):
     """It has a buffer for one row, and wants to know the positions."""
 
+    kept: Tensor
+    places: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.table, self.body, self.head = nn.Embedding(32, D), Body(), nn.Linear(D, 32)
@@ -108,6 +111,8 @@ class OneRow(nn.Module):
 class OneToken(nn.Module):
     """One token at a time, with its number."""
 
+    kept: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.table, self.head = nn.Embedding(32, D), nn.Linear(D, 32)
@@ -121,6 +126,8 @@ class OneToken(nn.Module):
 
 class Translator(nn.Module):
     """No forward at all."""
+
+    places: Tensor
 
     def __init__(self) -> None:
         super().__init__()

@@ -137,7 +137,7 @@ def with_attention(make: Callable[[], Attention]) -> Stack:
     return Stack([Layer(pre, make()) for _ in range(LAYERS)])
 
 
-FAULTS = {
+FAULTS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "residuals from norms": (lambda: stack(from_norms), {"N05"}),
     "the same in named layers": (lambda: stack(from_norms, names="block_{}"), {"N05"}),
     "the second residual from a norm": (lambda: stack(second_from_norm), {"N05"}),
@@ -242,8 +242,8 @@ class TimeNorm(nn.Module):
 def test_a_norm_over_time_does_not_hide_what_comes_later() -> None:
     model = stack(from_norms)
     for layer in model.blocks.values():
-        layer.ln2 = TimeNorm()  # type: ignore[assignment]
-        layer.attention.scale = lambda q: 1.0  # type: ignore[assignment]
+        layer.ln2 = TimeNorm()
+        layer.attention.scale = lambda q: 1.0  # type: ignore[union-attr]
     report = check(model)
     assert {"N01", "N05", "A01"} <= {finding.id for finding in report.findings if finding.status == "fail"}, str(report)
     assert not [outcome for outcome in report.checks if outcome.status == "blocked"], str(report)
@@ -279,7 +279,7 @@ class Body(Stack):
         x = self.words(ids) + self.positions.weight[: ids.shape[1]]
         for layer in self.blocks.values():
             x = layer(x)
-        return x
+        return x  # type: ignore[no-any-return]
 
 
 def test_layers_without_a_head_may_leave_their_norm_to_others() -> None:

@@ -51,7 +51,7 @@ def in_turn(x: Tensor, layers: nn.ModuleList) -> Tensor:
 
 def last_counts(x: Tensor, layers: nn.ModuleList) -> Tensor:
     for layer in layers:
-        y = layer(x)
+        y: Tensor = layer(x)
     return y
 
 

@@ -4,6 +4,7 @@ import hashlib
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,9 @@ def denied(title: str, folder: Path) -> list[str]:
     assert seen.report.findings or title in NOT_FOUND, f"{title} is not found"
     covers = {one.name: {*one.covers} for one in CHECKS}
     told = [f"{title}: {one}" for one in denials(seen, PLANTED[title][0])]
-    for name, answer in seen.answers.items():
-        causes = {cause.id for one in (answer if isinstance(answer, list) else []) for cause in one.causes}
+    for name, answers in seen.answers.items():
+        findings = chain.from_iterable(answer for answer in answers if isinstance(answer, list))
+        causes = {cause.id for one in findings for cause in one.causes}
         told += [f"{title}: '{name}' names {id}, and does not say that it covers it" for id in causes - covers[name]]
     return told
 
@@ -148,7 +150,8 @@ def test_what_was_asked_for_and_could_not_be_examined_is_no_all_clear(tmp_path: 
     model = made(write(tmp_path, "gpt"))
     unknown = check(model, only=["K01"])
     assert (unknown.verdict, unknown.exit_code) == ("unknown", 3)
-    assert "  open      K01 with a cache, positions restart at zero: it takes no cache" in str(unknown).splitlines()
+    open_ = next(line for line in str(unknown).splitlines() if line.startswith("  open      K01"))
+    assert open_.endswith("it takes no cache")
     with pytest.raises(DataError, match="could not be judged"):
         unknown.raise_if_failed()
     late = check(model, seconds=0)

@@ -43,7 +43,7 @@ class Reader(nn.Module):
         if held == "buffer":
             self.register_buffer("table", table)
         elif held == "parameter":
-            self.table = nn.Parameter(table)
+            self.register_parameter("table", nn.Parameter(table))
         elif held == "list":
             self.tables = [table]
         elif held == "computed":  # from numbers that are written over in each call

@@ -1,6 +1,7 @@
 """Sinusoids that are none, and sinusoids that are hard to see."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -58,7 +59,7 @@ def halves(width: int, n: int) -> Tensor:
     return torch.cat((angle.sin(), angle.cos()), dim=1)
 
 
-TABLES = {
+TABLES: dict[str, tuple[Callable[[int, int], Tensor], str]] = {
     "right": (lambda d, n: paired(series(d), series(d), n), ""),
     "halves": (halves, ""),
     "another base": (lambda d, n: paired(series(d, base=500.0), series(d, base=500.0), n), "to the base 500"),

@@ -142,7 +142,7 @@ def _with_padded_source(decoder: CachedDecoder) -> list[Finding]:
 
 def _padded_source(subject: Subject) -> Inputs | None:
     """Two rows, one of them with padding behind its source; None if the model cannot know padding."""
-    inputs, pad = subject.inputs(2, salt=11), subject.pad_id
+    inputs, pad = subject.inputs(2, salt=11), subject.padding(source=True)[1]
     masked = any(filler.startswith("source keep") for _, filler in subject.convention.call)
     if inputs.source is None or not (masked or pad is not None):
         return None

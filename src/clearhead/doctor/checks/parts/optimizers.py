@@ -37,11 +37,11 @@ def optimizers(subject: Subject) -> list[Finding]:
     left_out = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in spared | decayed]
     if left_out and len(left_out) <= len(spared | decayed) / 10:  # else it may be meant to learn a part alone
         return [finding("O01", f"{method.__name__}() makes an optimizer without {left_out[0]}", where=where)]
-    words = set(OF_NORMS.findall(inspect.getsource(method)))
-    idle = sorted(word for word in words if not any(word in name for name, _ in model.named_parameters()))
+    spared_names = set(OF_NORMS.findall(inspect.getsource(method)))
+    idle = sorted(word for word in spared_names if not any(word in name for name, _ in model.named_parameters()))
     norms = [(n, p) for n, m in model.named_modules() if is_norm(m) for p in m.parameters(recurse=False)]
     guilty = [name for name, p in norms if id(p) in decayed]
-    if not spared or not idle or idle != sorted(words) or not guilty:
+    if not spared or not idle or idle != sorted(spared_names) or not guilty:
         return []
     witness = (
         f"{method.__name__}() spares '{idle[0]}' from decay, but no parameter is called so, and {guilty[0]} decays"
