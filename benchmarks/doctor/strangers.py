@@ -253,8 +253,7 @@ def main() -> None:
     if args.install:
         install(args.packages)
     if args.where:
-        half = Repository(name=args.where, commit="0" * 40, nature="kept").file
-        print(half)
+        print(Repository(name=args.where, commit="0" * 40, nature="kept").file)
         return
     if args.check:
         checked = [check(name, args) for name in args.check]

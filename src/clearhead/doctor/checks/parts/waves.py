@@ -55,9 +55,9 @@ def _tables(subject: Subject) -> Iterator[tuple[str, Tensor, Where]]:
         if isinstance(value, Tensor)
     )
     for name, tensor in (*model.named_buffers(), *frozen, *plain):
-        flat = tensor.detach().squeeze().cpu()
+        flat = tensor.detach().squeeze()
         if POSITION_TABLE.search(name) and flat.dim() == 2 and _holds_waves(flat):
-            yield name, flat, owner_of(subject.model, name)
+            yield name, flat.cpu(), owner_of(subject.model, name)
 
 
 def _holds_waves(flat: Tensor) -> bool:
