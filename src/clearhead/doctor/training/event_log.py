@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any
 
 import torch
 
@@ -13,8 +13,7 @@ from clearhead.doctor.training.gradient_log import GradientLog
 
 MAX_STEPS = 8  # steps, after which nothing more is written down
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
+Function = Callable[..., Any]
 
 
 @dataclass(eq=False)
@@ -47,30 +46,32 @@ class EventLog:
                 event.number = len(self.steps) + 1
             self.timeline.append(event)
 
+    def quiet(self, listener: Function) -> Function:
+        """A listener whose errors go into the report, while the training goes on."""
 
-class EventWriter(Protocol):
-    """Listens to one kind of call."""
-
-    event_log: EventLog
-
-
-Self = TypeVar("Self", bound=EventWriter)
-
-
-def quietly(
-    method: Callable[Concatenate[Self, Arguments], Result],
-) -> Callable[Concatenate[Self, Arguments], Result | None]:
-    """An error in a writer goes into the report, and the training goes on."""
-
-    @functools.wraps(method)
-    def called(self: Self, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result | None:
-        event_log = self.event_log
-        if event_log.paused or torch.compiler.is_compiling():
+        def called(*args: object, **kwargs: object) -> Any:
+            if self.paused or torch.compiler.is_compiling():
+                return None
+            self.with_gradient = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+            with attempt() as attempted, torch.no_grad():
+                return listener(*args, **kwargs)
+            self.problems.append(f"{getattr(listener, 'func', listener).__name__}: {attempted.sentence(120)}")
             return None
-        event_log.with_gradient = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        with attempt() as attempted, torch.no_grad():
-            return method(self, *args, **kwargs)
-        event_log.problems.append(f"{method.__name__}: {attempted.sentence(120)}")
-        return None
 
-    return called
+        return called
+
+    def heard(self, old: Function, before: Function | None = None, after: Function | None = None) -> Function:
+        """`old` between two listeners, which get its arguments; what `before` returns takes the place of these."""
+        begin, end = (None if listener is None else self.quiet(listener) for listener in (before, after))
+
+        @functools.wraps(old)
+        def called(*args: object, **kwargs: object) -> Any:
+            replaced = begin(*args, **kwargs) if begin else None
+            try:
+                args, kwargs = replaced or (args, kwargs)
+                return old(*args, **kwargs)
+            finally:
+                if end:
+                    end(*args, **kwargs)
+
+        return called

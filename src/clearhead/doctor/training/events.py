@@ -113,7 +113,7 @@ class OptimizerStep:
     name: str
     rates: tuple[float, ...]
     where: Where
-    parameters: tuple[nn.Parameter, ...]
+    parameters: tuple[nn.Parameter, ...] = ()
     number: int = 0  # from 1, when it is written down
     uses: list[Use] = field(default_factory=list)
     moves: dict[int, Move] = field(default_factory=dict)

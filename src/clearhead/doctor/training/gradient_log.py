@@ -3,13 +3,38 @@
 Nothing is patched for this: whether a gradient was cleared is seen in it, however it was done.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.probes.tensors import is_same
-from clearhead.doctor.training.readings import is_zero, norm, sample
+
+SAMPLE = 2**16  # numbers that stand for a tensor
+
+
+def sample(tensor: Tensor) -> Tensor:
+    """A copy of what it holds at this moment, (N,): all of a small tensor, evenly spread numbers of a large one."""
+    flat = _numbers(tensor).reshape(-1)
+    return flat[:: max(1, -(-flat.numel() // SAMPLE))].clone()
+
+
+def _numbers(tensor: Tensor) -> Tensor:
+    """Those that it holds; of a sparse one, those that are not left out."""
+    tensor = tensor.detach()
+    return tensor.coalesce().values() if tensor.is_sparse else tensor
+
+
+def norm(numbers: Tensor) -> float:
+    """Their Euclidean length."""
+    return float(torch.linalg.vector_norm(numbers.double()))
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor | None:
+    """A sample of its gradient; None if it has none, or nothing but zeros."""
+    return None if parameter.grad is None or not bool(_numbers(parameter.grad).any()) else sample(parameter.grad)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +97,7 @@ class GradientLog:
         """Look at all gradients, before a backward adds to them; returns how many were cleared and never used."""
         cleared = 0
         for account in self.accounts.values():
-            gradient = account.parameter.grad
-            account.before = None if gradient is None or is_zero(gradient) else sample(gradient)
+            account.before = _gradient(account.parameter)
             if account.before is None:
                 account.thrown_away += account.touched
                 cleared += account.touched
@@ -85,13 +109,10 @@ class GradientLog:
         self.backwards += 1
         reached = 0
         for account in self.accounts.values():
-            gradient, before = account.parameter.grad, account.before
-            account.before = None
-            if gradient is None:
-                continue
-            account.present = True
-            now = account.latest = sample(gradient)
-            if is_same(now, before) or is_zero(gradient):
+            before, account.before = account.before, None
+            now = account.latest = _gradient(account.parameter)
+            account.present |= account.parameter.grad is not None
+            if now is None or is_same(now, before):
                 continue
             if before is not None and is_same(before, account.used):
                 own = norm(now - before) if now.shape == before.shape else 0.0
@@ -102,36 +123,34 @@ class GradientLog:
 
     def use(self, parameters: Iterable[nn.Parameter]) -> Use:
         """What a step is about to take."""
-        held = tuple(parameters)
-        self.open(held)
-        usage = Use()
-        square, before, after = 0.0, 0.0, 0.0
-        for parameter in held:
-            account, gradient = self.accounts[id(parameter)], parameter.grad
-            if gradient is None or is_zero(gradient):
+        use = Use()
+        lengths, before, after = [], [0.0], [0.0]
+        for parameter in parameters:
+            account, gradient = self.accounts[id(parameter)], _gradient(parameter)
+            if gradient is None or parameter.grad is None:
                 if account.touched:
-                    usage.wiped.append(parameter)
+                    use.wiped.append(parameter)
                 continue
-            usage.with_gradient.append(parameter)
-            values = gradient.coalesce().values() if gradient.is_sparse else gradient
-            if not bool(values.isfinite().all()):
-                usage.not_finite.append(parameter)
-            square += float(values.detach().double().square().sum())
+            use.with_gradient.append(parameter)
+            lengths.append(norm(_numbers(parameter.grad)))
+            if not math.isfinite(lengths[-1]):
+                use.not_finite.append(parameter)
             if account.latest is not None:
-                before, after = before + norm(account.latest) ** 2, after + norm(sample(gradient)) ** 2
+                before.append(norm(account.latest))
+                after.append(norm(gradient))
             if account.mixture is not None:
-                usage.mixed.append(account.mixture)
-            elif account.used_at == self.backwards and not account.touched and is_same(sample(gradient), account.used):
-                usage.again.append(parameter)
-        usage.length = square**0.5
-        usage.scaled = (after / before) ** 0.5 if before else 1.0
-        return usage
+                use.mixed.append(account.mixture)
+            elif account.used_at == self.backwards and not account.touched and is_same(gradient, account.used):
+                use.again.append(parameter)
+        use.length = math.hypot(*lengths)
+        use.scaled = math.hypot(*after) / math.hypot(*before) if any(before) else 1.0
+        return use
 
     def settle(self, parameters: Iterable[nn.Parameter]) -> None:
         """A step has used them."""
         for parameter in parameters:
-            account, gradient = self.accounts[id(parameter)], parameter.grad
-            account.used = None if gradient is None or is_zero(gradient) else sample(gradient)
+            account = self.accounts[id(parameter)]
+            account.used = _gradient(parameter)
             account.used_at = self.backwards
             account.touched, account.mixture = False, None
             account.value = sample(parameter)

@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
@@ -14,64 +14,46 @@ from torch.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from clearhead.doctor.training.forwards import Forwards
-from clearhead.doctor.training.gradients import Gradients
+from clearhead.doctor.training.event_log import EventLog, Function
+from clearhead.doctor.training.passes import Passes
 from clearhead.doctor.training.stepping import Stepping
 
-Function = Callable[..., object]
 
-
-def install(stack: ExitStack, forwards: Forwards, gradients: Gradients, stepping: Stepping) -> None:
+def install(stack: ExitStack, event_log: EventLog, passes: Passes, stepping: Stepping) -> None:
     """Let the listeners hear every call, until the stack is closed."""
+    quiet, heard = event_log.quiet, event_log.heard
     for handle in (
-        register_module_forward_pre_hook(forwards.begin),
-        register_module_forward_hook(forwards.end, with_kwargs=True, always_call=True),
-        register_optimizer_step_pre_hook(stepping.begin),
-        register_optimizer_step_post_hook(stepping.end),
+        register_module_forward_pre_hook(quiet(passes.begin_forward)),
+        register_module_forward_hook(quiet(passes.end_forward), with_kwargs=True, always_call=True),
+        register_optimizer_step_pre_hook(quiet(stepping.begin)),
+        register_optimizer_step_post_hook(quiet(stepping.end)),
     ):
         stack.callback(handle.remove)
-    replacements: dict[Function, Function] = {
-        torch.autograd.backward: gradients.backward,
-        clip_grad_norm_: functools.partial(gradients.clip, "max_norm"),
-        clip_grad_value_: functools.partial(gradients.clip, "clip_value"),
+    functions: dict[Function, Function] = {
+        torch.autograd.backward: heard(torch.autograd.backward, passes.begin_backward, passes.end_backward),
+        clip_grad_norm_: heard(clip_grad_norm_, functools.partial(passes.clip, "max_norm")),
+        clip_grad_value_: heard(clip_grad_value_, functools.partial(passes.clip, "clip_value")),
     }
-    around = {old: _around(old, new) for old, new in replacements.items()}
-    _exchange(around)
-    stack.callback(_exchange, {new: old for old, new in around.items()})  # also in modules imported in between
+    _exchange(functions)
+    stack.callback(_exchange, {new: old for old, new in functions.items()})  # also in modules imported in between
+
+    def listen(owner: Any, method: str, before: Function | None, after: Function) -> None:
+        stack.enter_context(patch.object(owner, method, heard(getattr(owner, method), before, after)))
+
     for method in ("scale", "unscale_", "step", "update"):
-        _replace(stack, GradScaler, method, gradients.scale)
-    _replace(stack, Optimizer, "__init__", stepping.create)
-    _replace(stack, LRScheduler, "_initial_step", stepping.schedule)
-    for kind in (LRScheduler, *_below(LRScheduler)):
-        if "step" in vars(kind):
-            _replace(stack, kind, "step", stepping.schedule)
+        listen(GradScaler, method, None, functools.partial(passes.scaled, method))
+    listen(Optimizer, "__init__", None, stepping.create)
+    for kind in _with_subclasses(LRScheduler):
+        for method in {"step", "_initial_step"} & vars(kind).keys():
+            listen(kind, method, stepping.begin_schedule, functools.partial(stepping.end_schedule, method))
 
 
-def listen_to(stack: ExitStack, optimizer: object, stepping: Stepping) -> None:
+def listen_to(stack: ExitStack, event_log: EventLog, optimizer: Any, stepping: Stepping) -> None:
     """Hear the steps of an optimizer that is not torch's."""
-
-    def step(old: Function, *args: object, **kwargs: object) -> object:
-        stepping.begin(optimizer, (), {})
-        result = old(*args, **kwargs)
-        stepping.end(optimizer)
-        return result
-
-    _replace(stack, optimizer, "step", step)
-
-
-def _around(old: Function, new: Function) -> Function:
-    """`new(old, ...)`, as a function: a partial would not become a method."""
-
-    @functools.wraps(old)
-    def called(*args: object, **kwargs: object) -> object:
-        return new(old, *args, **kwargs)
-
-    return called
-
-
-def _replace(stack: ExitStack, owner: Any, name: str, new: Function) -> None:
-    """A call of `owner.name(...)` becomes one of `new(old, ...)`."""
-    stack.enter_context(patch.object(owner, name, _around(getattr(owner, name), new)))
+    step = event_log.heard(
+        optimizer.step, lambda *_, **__: stepping.begin(optimizer, (), {}), lambda *_, **__: stepping.end(optimizer)
+    )
+    stack.enter_context(patch.object(optimizer, "step", step))
 
 
 def _exchange(new: Mapping[Function, Function]) -> None:
@@ -84,7 +66,6 @@ def _exchange(new: Mapping[Function, Function]) -> None:
                 held[name] = by_id[id(held[name])]
 
 
-def _below(kind: Any) -> Iterator[Any]:
-    for child in kind.__subclasses__():
-        yield child
-        yield from _below(child)
+def _with_subclasses(kind: Any) -> set[Any]:
+    """A class and all below it."""
+    return {kind}.union(*map(_with_subclasses, kind.__subclasses__()))

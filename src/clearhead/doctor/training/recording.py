@@ -4,6 +4,7 @@ import gc
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
@@ -55,17 +56,16 @@ class Recording:
         return self.events(OptimizerStep)
 
     @cached_property
+    def stepped(self) -> dict[int, nn.Parameter]:
+        """What optimizers that step hold, by its id."""
+        return {id(parameter): parameter for step in self.steps for parameter in step.parameters}
+
+    @cached_property
     def spans(self) -> list[tuple[list[Event], OptimizerStep]]:
         """Each step, with the events since the step before it."""
-        spans: list[tuple[list[Event], OptimizerStep]] = []
-        events: list[Event] = []
-        for event in self.timeline:
-            if isinstance(event, OptimizerStep):
-                spans.append((events, event))
-                events = []
-            else:
-                events.append(event)
-        return spans
+        ends = [-1, *(number for number, event in enumerate(self.timeline) if isinstance(event, OptimizerStep))]
+        spans = [self.timeline[start + 1 : end] for start, end in pairwise(ends)]
+        return list(zip(spans, self.steps, strict=True))
 
     @cached_property
     def by_optimizer(self) -> dict[int, list[OptimizerStep]]:
@@ -99,8 +99,7 @@ class Recording:
         if self.model is not None:
             return [self.model]
         ran = list({id(f.module): f.module for backward in self.backwards for f in backward.forwards}.values())
-        moved = {id(parameter) for step in self.steps for parameter in step.parameters}
-        roots = [module for module in ran if any(id(parameter) in moved for parameter in module.parameters())]
+        roots = [module for module in ran if any(id(parameter) in self.stepped for parameter in module.parameters())]
         roots = roots or [m for m in ran if any(parameter.requires_grad for parameter in m.parameters())]
         inner = {id(part) for root in roots for part in root.modules() if part is not root}
         return [root for root in roots if id(root) not in inner]
@@ -121,12 +120,6 @@ class Recording:
         return [parameter for root in self.roots for parameter in root.parameters()]
 
     @cached_property
-    def stepping(self) -> list[object]:
-        """Optimizers that stepped."""
-        optimizers = {id(optimizer): optimizer for optimizer in [*self.optimizers, *self.event_log.kept]}
-        return [optimizer for key, optimizer in optimizers.items() if key in self.by_optimizer]
-
-    @cached_property
     def alive(self) -> list[object]:
         """Every optimizer that exists. This searches all objects: only for when something seems to be missing."""
         return [*self.optimizers, *(held for held in _every(Optimizer) if hasattr(held, "param_groups"))]
@@ -138,9 +131,7 @@ class Recording:
 
     def is_held(self, parameter: Tensor) -> bool:
         """Whether some optimizer holds a parameter, whether it steps or not."""
-        if any(parameter is own for step in self.steps for own in step.parameters):
-            return True
-        return id(parameter) in self._held
+        return id(parameter) in self.stepped or id(parameter) in self._held
 
     @cached_property
     def _held(self) -> set[int]:
@@ -170,16 +161,12 @@ class Recording:
 
     def where(self, parameter: Tensor) -> Where:
         """The module that owns a parameter."""
-        for root in self.roots:
-            for path, module in root.named_modules():
-                if any(own is parameter for own in module.parameters(recurse=False)):
-                    return place_of_module(path, module)
+        for path, module in (named for root in self.roots for named in root.named_modules()):
+            if any(own is parameter for own in module.parameters(recurse=False)):
+                return place_of_module(path, module)
         return Where()
 
 
-def _every(kind: Any) -> list[Any]:
+def _every(kind: type) -> list[Any]:
     """All objects of a class and its subclasses."""
-    kinds = {kind}
-    while below := {child for known in kinds for child in known.__subclasses__()} - kinds:
-        kinds |= below
-    return [held for held in gc.get_objects() if type(held) in kinds]
+    return [held for held in gc.get_objects() if issubclass(type(held), kind)]

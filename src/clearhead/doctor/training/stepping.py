@@ -1,8 +1,7 @@
 """What moves the weights, and what moves the rate."""
 
-import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.probes.tensors import is_same
-from clearhead.doctor.training.event_log import EventLog, quietly
+from clearhead.doctor.training.event_log import EventLog
 from clearhead.doctor.training.events import (
     Backward,
     Created,
@@ -22,7 +21,7 @@ from clearhead.doctor.training.events import (
     parameters_held,
     rates_of,
 )
-from clearhead.doctor.training.readings import norm, sample
+from clearhead.doctor.training.gradient_log import norm, sample
 
 ROOM = 4.0  # times the spacing of numbers near a weight: an update of this size cannot be lost in rounding
 
@@ -36,52 +35,39 @@ class Stepping:
         self.step: OptimizerStep | None = None
         self.before: dict[int, Tensor] = {}  # samples of the weights
         self.backwards: dict[int, int] = {}  # optimizer -> how many there were at its last use
-        self.schedulers: list[object] = []  # inside `step` or their creation, a wrapper first
+        self.schedulers: list[tuple[float, ...]] = []  # the rates before what has not returned, a wrapper's first
 
-    @quietly
     def begin(self, optimizer: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """An optimizer steps. Of a closure it is written down when it was called: the arguments returned do so."""
         self.open.append(optimizer)
-        held = parameters_held(optimizer)
-        if len(self.open) > 1 or self.event_log.is_full:
-            if self.step is not None:
-                self._add_inner(optimizer, held)
+        if len(self.open) == 1 and not self.event_log.is_full:
+            self.event_log.in_step = True
+            self.event_log.kept.append(optimizer)
+            self.step = OptimizerStep(id(optimizer), type(optimizer).__name__, rates_of(optimizer), called("step"))
+            self.before = {}
+        if self.step is None:
             return None
-        self.event_log.in_step = True
-        self.event_log.kept.append(optimizer)
-        self.step = OptimizerStep(id(optimizer), type(optimizer).__name__, rates_of(optimizer), called("step"), held)
-        self.step.groups = groups_of(optimizer)
-        self.event_log.gradients.open(held)
-        self.before = {id(parameter): sample(parameter) for parameter in held}
-        if callable(kwargs.get("closure")):
-            self.step.with_closure = True
-            return args, {**kwargs, "closure": self._telling(kwargs["closure"])}
-        if len(args) > 1 and callable(args[1]):
-            self.step.with_closure = True
-            return (args[0], self._telling(args[1]), *args[2:]), kwargs
-        self._use(self.step)
-        return None
+        self._take(self.step, optimizer)
+        if len(self.open) > 1:
+            return None
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+        if not callable(closure):
+            self._use(self.step)
+            return None
+        self.step.with_closure = True
+        heard = self.event_log.heard(closure, after=self._use_by_closure)
+        if "closure" in kwargs:
+            return args, {**kwargs, "closure": heard}
+        return (args[0], heard, *args[2:]), kwargs
 
-    def _add_inner(self, optimizer: object, held: tuple[nn.Parameter, ...]) -> None:
-        """What an optimizer holds that another one wraps."""
-        assert self.step is not None
-        self.step.groups |= groups_of(optimizer)
-        known = {id(parameter) for parameter in self.step.parameters}
-        new = tuple(parameter for parameter in held if id(parameter) not in known)
-        self.event_log.gradients.open(new)
-        self.step.parameters += new
+    def _take(self, step: OptimizerStep, optimizer: object) -> None:
+        """What an optimizer holds, also one that another one wraps."""
+        step.groups |= groups_of(optimizer)
+        new = tuple(parameter for parameter in parameters_held(optimizer) if id(parameter) not in self.before)
+        step.parameters += new
         self.before |= {id(parameter): sample(parameter) for parameter in new}
+        self.event_log.gradients.open(new)
 
-    def _telling(self, closure: Callable[[], object]) -> Callable[[], object]:
-        @functools.wraps(closure)
-        def wrapped() -> object:
-            result = closure()
-            self._use_by_closure()
-            return result
-
-        return wrapped
-
-    @quietly
     def _use_by_closure(self) -> None:
         if self.step is not None:
             self._use(self.step)
@@ -93,7 +79,6 @@ class Stepping:
         self.backwards[step.optimizer] = self.event_log.gradients.backwards
         step.uses.append(use)
 
-    @quietly
     def end(self, optimizer: object, *_: object) -> None:
         """An optimizer stepped."""
         if optimizer not in self.open:
@@ -103,16 +88,18 @@ class Stepping:
         if self.open or self.step is None:
             return
         step, self.step, self.event_log.in_step = self.step, None, False
-        rates = _rates(optimizer)
+        step.has_state = bool(getattr(optimizer, "state", None))
+        groups = [group for group in getattr(optimizer, "param_groups", ()) if "lr" in group]
+        rates = {id(parameter): float(group["lr"]) for group in groups for parameter in group["params"]}
+        self._write(step, self.before, rates)
+
+    def _write(self, step: OptimizerStep, before: Mapping[int, Tensor], rates: Mapping[int, float]) -> None:
         for parameter in step.parameters:
             rate = rates.get(id(parameter), max(step.rates, default=0.0))
-            step.moves[id(parameter)] = _move(self.before[id(parameter)], parameter, rate)
-        step.has_state = bool(getattr(optimizer, "state", None))
-        self.before = {}
+            step.moves[id(parameter)] = _move(before[id(parameter)], parameter, rate)
         self.event_log.gradients.settle(step.parameters)
         self.event_log.write(step)
 
-    @quietly
     def look(self) -> None:
         """Notice weights that changed without an optimizer."""
         past = [event for event in self.event_log.timeline if isinstance(event, (Backward, OptimizerStep))]
@@ -120,30 +107,22 @@ class Stepping:
             return
         touched = [account for account in self.event_log.gradients.accounts.values() if account.touched]
         moved = [account for account in touched if not is_same(sample(account.parameter), account.value)]
-        if not moved:
-            return
-        held = tuple(account.parameter for account in moved)
-        step = OptimizerStep(0, "a step by hand", (), replace(past[-1].where, op="step"), held)
-        self._use(step)
-        step.moves = {id(account.parameter): _move(account.value, account.parameter, 0.0) for account in moved}
-        self.event_log.gradients.settle(held)
-        self.event_log.write(step)
+        if moved:
+            held = tuple(account.parameter for account in moved)
+            step = OptimizerStep(0, "a step by hand", (), replace(past[-1].where, op="step"), held)
+            self._use(step)
+            self._write(step, {id(account.parameter): account.value for account in moved}, {})
 
-    def schedule(self, old: Callable[..., object], scheduler: object, *args: object, **kwargs: object) -> object:
+    def begin_schedule(self, scheduler: object, *_: object, **__: object) -> None:
         """A scheduler steps, or is created, which steps it once."""
-        before = rates_of(getattr(scheduler, "optimizer", None))
         self.event_log.kept.append(scheduler)
-        self.schedulers.append(scheduler)
-        try:
-            result = old(scheduler, *args, **kwargs)
-        finally:
-            self.schedulers.pop()
-        if not self.schedulers and old.__name__ == "step":
-            self._note_schedule(scheduler, before)
-        return result
+        self.schedulers.append(rates_of(getattr(scheduler, "optimizer", None)))
 
-    @quietly
-    def _note_schedule(self, scheduler: object, before: tuple[float, ...]) -> None:
+    def end_schedule(self, method: str, scheduler: object, *_: object, **__: object) -> None:
+        """It did."""
+        before = self.schedulers.pop()
+        if self.schedulers or method != "step":
+            return
         optimizer = getattr(scheduler, "optimizer", None)
         fresh = not getattr(optimizer, "_opt_called", False)
         groups, after = groups_of(optimizer), rates_of(optimizer)
@@ -151,21 +130,11 @@ class Stepping:
         name = type(scheduler).__name__
         self.event_log.write(Scheduled(id(scheduler), name, groups, before, after, fresh, called("step")))
 
-    def create(self, old: Callable[..., object], optimizer: object, *args: object, **kwargs: object) -> None:
-        """A new optimizer."""
-        old(optimizer, *args, **kwargs)
-        self._note_creation(optimizer)
-
-    @quietly
-    def _note_creation(self, optimizer: object) -> None:
+    def create(self, optimizer: object, *_: object, **__: object) -> None:
+        """There is a new optimizer."""
         self.event_log.kept.append(optimizer)
         held = frozenset(id(parameter) for parameter in parameters_held(optimizer))
         self.event_log.write(Created(id(optimizer), type(optimizer).__name__, held, called("__init__")))
-
-
-def _rates(optimizer: object) -> dict[int, float]:
-    groups = getattr(optimizer, "param_groups", ())
-    return {id(parameter): float(group["lr"]) for group in groups if "lr" in group for parameter in group["params"]}
 
 
 def _move(before: Tensor, parameter: nn.Parameter, rate: float) -> Move:

@@ -18,8 +18,7 @@ from clearhead.doctor.spec import Assumption
 from clearhead.doctor.training.checks import TRAINING_CHECKS
 from clearhead.doctor.training.event_log import EventLog
 from clearhead.doctor.training.events import parameters_held
-from clearhead.doctor.training.forwards import Forwards
-from clearhead.doctor.training.gradients import Gradients
+from clearhead.doctor.training.passes import Passes
 from clearhead.doctor.training.patches import install, listen_to
 from clearhead.doctor.training.recording import Recording
 from clearhead.doctor.training.stepping import Stepping
@@ -57,33 +56,32 @@ class watch:  # noqa: N801 - used as a context manager
         self.optimizers, self.schedulers = _several(optimizer), _several(scheduler)
         self.event_log = EventLog()
         self.stepping = Stepping(self.event_log)
-        self.forwards = Forwards(self.event_log, self._before_forward)
-        self.gradients = Gradients(self.event_log, self.forwards)
+        self.look = self.event_log.quiet(self.stepping.look)
+        self.passes = Passes(self.event_log, self._before_forward)
         self.before = before
         self.stack = ExitStack()
 
     def _before_forward(self, with_gradient: bool) -> None:
         if with_gradient:
-            self.stepping.look()
+            self.look()
         if self.before is not None:
             self.before(self, with_gradient)
 
     def __enter__(self) -> Self:
         if self.model is not None:
             self.event_log.gradients.open(self.model.parameters())
-        for optimizer in self.optimizers:
-            self.event_log.gradients.open(parameters_held(optimizer))
         with ExitStack() as stack:
-            install(stack, self.forwards, self.gradients, self.stepping)
+            install(stack, self.event_log, self.passes, self.stepping)
             for optimizer in self.optimizers:
+                self.event_log.gradients.open(parameters_held(optimizer))
                 if not isinstance(optimizer, Optimizer) and callable(getattr(optimizer, "step", None)):
                     with suppress(AttributeError):  # if its step cannot be replaced, its moves are still noticed
-                        listen_to(stack, optimizer, self.stepping)
+                        listen_to(stack, self.event_log, optimizer, self.stepping)
             self.stack = stack.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stepping.look()
+        self.look()
         self.stack.close()
 
     def report(self, name: str | None = None) -> Report:
@@ -92,7 +90,7 @@ class watch:  # noqa: N801 - used as a context manager
         Args:
             name: of the target in the report; the model's class by default.
         """
-        self.stepping.look()
+        self.look()
         paused, self.event_log.paused = self.event_log.paused, True
         begun = time.perf_counter()
         try:

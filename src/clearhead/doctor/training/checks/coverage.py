@@ -11,7 +11,7 @@ from clearhead.doctor.probes.tensors import is_same
 from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.training.checks.base import first_of, training_check
 from clearhead.doctor.training.events import Created, Forward, OptimizerStep
-from clearhead.doctor.training.readings import norm, sample
+from clearhead.doctor.training.gradient_log import norm, sample
 from clearhead.doctor.training.recording import Recording
 
 

@@ -22,8 +22,9 @@ SMALLEST = 2.0**-24  # positive number of float16
 )
 def settings(recording: Recording) -> list[Finding]:
     """Weight decay, betas and eps of every optimizer that stepped."""
-    groups = [(owner, group) for owner in recording.stepping for group in getattr(owner, "param_groups", ())]
-    groups = [(owner, group) for owner, group in groups if group["params"]]
+    optimizers = {id(owner): owner for owner in [*recording.optimizers, *recording.event_log.kept]}
+    stepped = [owner for key, owner in optimizers.items() if key in recording.by_optimizer]
+    groups = [(owner, group) for owner in stepped for group in getattr(owner, "param_groups", ()) if group["params"]]
     if not groups:
         raise Skipped("no optimizer of torch stepped")
     findings: dict[str, Finding] = {}
