@@ -76,7 +76,7 @@ class Clip:
     """A call that clips gradients."""
 
     limit: float
-    parameters: frozenset[int]
+    parameters: frozenset[Tensor]
     gradients: int  # how many of the parameters have one
     size: float  # of the gradients, before: their norm, or the largest number
     by_norm: bool
@@ -104,6 +104,11 @@ class Move:
     can_move: bool  # the rate times the gradient exceeds the spacing of floating-point numbers
     learns: bool  # requires_grad
 
+    @property
+    def is_pushed(self) -> bool:
+        """Whether it should have changed."""
+        return self.has_gradient and self.rate > 0
+
 
 @dataclass(eq=False)
 class OptimizerStep:
@@ -116,7 +121,7 @@ class OptimizerStep:
     parameters: tuple[nn.Parameter, ...] = ()
     number: int = 0  # from 1, when it is written down
     uses: list[Use] = field(default_factory=list)
-    moves: dict[int, Move] = field(default_factory=dict)
+    moves: dict[nn.Parameter, Move] = field(default_factory=dict)
     groups: frozenset[int] = frozenset()  # ids of the parameter groups
     with_closure: bool = False
     has_state: bool = False  # such as moments
@@ -146,7 +151,7 @@ class Created:
 
     optimizer: int
     name: str
-    parameters: frozenset[int]
+    parameters: frozenset[Tensor]
     where: Where
 
 

@@ -52,8 +52,8 @@ class GradientAccount:
     """What is known of one parameter and its gradient."""
 
     parameter: nn.Parameter
-    first: Tensor  # the weights when they were first seen
-    value: Tensor  # the weights after the last step
+    first: Tensor = field(init=False)  # the weights when they were first seen
+    value: Tensor = field(init=False)  # the weights after the last step
     before: Tensor | None = None  # the gradient as the backward under way found it
     latest: Tensor | None = None  # the gradient as the last backward left it
     used: Tensor | None = None  # the gradient as the last step left it
@@ -63,6 +63,9 @@ class GradientAccount:
     reached: bool = False  # it was anything but zero once
     present: bool = False  # it was there once
     thrown_away: int = 0  # times that it was cleared and no step had used it
+
+    def __post_init__(self) -> None:
+        self.first = self.value = sample(self.parameter)
 
 
 @dataclass(eq=False)
@@ -83,15 +86,14 @@ class GradientLog:
     """The accounts of all parameters that were seen."""
 
     def __init__(self) -> None:
-        self.accounts: dict[int, GradientAccount] = {}
+        self.accounts: dict[nn.Parameter, GradientAccount] = {}
         self.backwards = 0
 
     def open(self, parameters: Iterable[nn.Parameter]) -> None:
         """Begin to watch those that are new."""
         for parameter in parameters:
-            if id(parameter) not in self.accounts:
-                value = sample(parameter)
-                self.accounts[id(parameter)] = GradientAccount(parameter, value, value)
+            if parameter not in self.accounts:
+                self.accounts[parameter] = GradientAccount(parameter)
 
     def begin_backward(self) -> int:
         """Look at all gradients, before a backward adds to them; returns how many were cleared and never used."""
@@ -126,7 +128,7 @@ class GradientLog:
         use = Use()
         lengths, before, after = [], [0.0], [0.0]
         for parameter in parameters:
-            account, gradient = self.accounts[id(parameter)], _gradient(parameter)
+            account, gradient = self.accounts[parameter], _gradient(parameter)
             if gradient is None or parameter.grad is None:
                 if account.touched:
                     use.wiped.append(parameter)
@@ -149,7 +151,7 @@ class GradientLog:
     def settle(self, parameters: Iterable[nn.Parameter]) -> None:
         """A step has used them."""
         for parameter in parameters:
-            account = self.accounts[id(parameter)]
+            account = self.accounts[parameter]
             account.used = _gradient(parameter)
             account.used_at = self.backwards
             account.touched, account.mixture = False, None

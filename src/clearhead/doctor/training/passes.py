@@ -122,8 +122,7 @@ class Passes:
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         sizes = torch.tensor([float(gradient.double().norm(order)) for gradient in gradients])
         size = float(sizes.norm(order)) if gradients else 0.0
-        names = frozenset(id(parameter) for parameter in parameters)
-        self.event_log.write(Clip(float(limit), names, len(gradients), size, by_norm, called("clip")))
+        self.event_log.write(Clip(float(limit), frozenset(parameters), len(gradients), size, by_norm, called("clip")))
 
     def scaled(self, method: str, scaler: GradScaler, *_: object, **__: object) -> None:
         """A method of a gradient scaler was called."""

@@ -56,9 +56,9 @@ class Recording:
         return self.events(OptimizerStep)
 
     @cached_property
-    def stepped(self) -> dict[int, nn.Parameter]:
-        """What optimizers that step hold, by its id."""
-        return {id(parameter): parameter for step in self.steps for parameter in step.parameters}
+    def stepped(self) -> set[nn.Parameter]:
+        """What optimizers that step hold."""
+        return {parameter for step in self.steps for parameter in step.parameters}
 
     @cached_property
     def spans(self) -> list[tuple[list[Event], OptimizerStep]]:
@@ -83,36 +83,35 @@ class Recording:
     @cached_property
     def learned(self) -> list[Forward]:
         """Forwards of what is trained that a backward followed."""
-        held = {id(parameter) for parameter in self.parameters}
+        held = set(self.parameters)
         followed = [forward for backward in self.backwards for forward in backward.forwards]
-        return [f for f in followed if any(id(parameter) in held for parameter in f.module.parameters())]
+        return [forward for forward in followed if not held.isdisjoint(forward.module.parameters())]
 
     @cached_property
     def xrays(self) -> list[LogitsXray]:
         """What the losses ask for, for each forward in `learned` that returned logits."""
-        learned = {id(forward) for forward in self.learned}
-        return [xray for backward in self.backwards for xray in backward.xrays if id(xray.forward) in learned]
+        return [xray for backward in self.backwards for xray in backward.xrays if xray.forward in self.learned]
 
     @cached_property
     def roots(self) -> list[nn.Module]:
         """What is trained: outermost modules that hold what a step moves; else all that got a gradient."""
         if self.model is not None:
             return [self.model]
-        ran = list({id(f.module): f.module for backward in self.backwards for f in backward.forwards}.values())
-        roots = [module for module in ran if any(id(parameter) in self.stepped for parameter in module.parameters())]
+        ran = list(dict.fromkeys(forward.module for backward in self.backwards for forward in backward.forwards))
+        roots = [module for module in ran if not self.stepped.isdisjoint(module.parameters())]
         roots = roots or [m for m in ran if any(parameter.requires_grad for parameter in m.parameters())]
-        inner = {id(part) for root in roots for part in root.modules() if part is not root}
-        return [root for root in roots if id(root) not in inner]
+        inner = {part for root in roots for part in root.modules() if part is not root}
+        return [root for root in roots if root not in inner]
 
     @cached_property
-    def names(self) -> dict[int, str]:
-        """The path of each parameter, by its id."""
-        names_by_id: dict[int, str] = {}
+    def names(self) -> dict[Tensor, str]:
+        """The path of each parameter."""
+        names: dict[Tensor, str] = {}
         for root in self.roots:
             prefix = f"{type(root).__name__}." if len(self.roots) > 1 else ""
             for name, parameter in root.named_parameters():
-                names_by_id.setdefault(id(parameter), prefix + name)
-        return names_by_id
+                names.setdefault(parameter, prefix + name)
+        return names
 
     @property
     def parameters(self) -> list[nn.Parameter]:
@@ -129,31 +128,30 @@ class Recording:
         schedulers = [*self.schedulers, *self.event_log.kept, *_every(LRScheduler)]
         return [scheduler for scheduler in schedulers if groups & groups_of(getattr(scheduler, "optimizer", None))]
 
-    def is_held(self, parameter: Tensor) -> bool:
+    def is_held(self, parameter: nn.Parameter) -> bool:
         """Whether some optimizer holds a parameter, whether it steps or not."""
-        return id(parameter) in self.stepped or id(parameter) in self._held
+        return parameter in self.stepped or parameter in self._held
 
     @cached_property
-    def _held(self) -> set[int]:
-        return {id(parameter) for optimizer in self.alive for parameter in parameters_held(optimizer)}
+    def _held(self) -> set[nn.Parameter]:
+        return {parameter for optimizer in self.alive for parameter in parameters_held(optimizer)}
 
     @property
     def accounts(self) -> list[GradientAccount]:
         """What is known of each parameter's gradient."""
         return list(self.event_log.gradients.accounts.values())
 
-    def account(self, parameter: Tensor) -> GradientAccount | None:
-        """What is known of its gradient; None if it never took part."""
-        return self.event_log.gradients.accounts.get(id(parameter))
+    def account(self, parameter: nn.Parameter) -> GradientAccount:
+        """What is known of its gradient: nothing, if it never took part."""
+        return self.event_log.gradients.accounts.get(parameter) or GradientAccount(parameter)
 
-    def was_reached(self, parameter: Tensor) -> bool:
+    def was_reached(self, parameter: nn.Parameter) -> bool:
         """Whether it ever had a gradient other than zero."""
-        account = self.account(parameter)
-        return account is not None and account.reached
+        return self.account(parameter).reached
 
     def name(self, parameter: Tensor) -> str:
         """Its path, or its shape if it is not part of what is trained."""
-        return self.names.get(id(parameter), f"a tensor of {tuple(parameter.shape)} outside the model")
+        return self.names.get(parameter, f"a tensor of {tuple(parameter.shape)} outside the model")
 
     def listed(self, parameters: Iterable[Tensor]) -> str:
         """Some of their names."""

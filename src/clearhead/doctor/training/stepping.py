@@ -33,7 +33,7 @@ class Stepping:
         self.event_log = event_log
         self.open: list[object] = []  # optimizers whose step has not returned, a wrapper first
         self.step: OptimizerStep | None = None
-        self.before: dict[int, Tensor] = {}  # samples of the weights
+        self.before: dict[nn.Parameter, Tensor] = {}  # samples of the weights
         self.backwards: dict[int, int] = {}  # optimizer -> how many there were at its last use
         self.schedulers: list[tuple[float, ...]] = []  # the rates before what has not returned, a wrapper's first
 
@@ -63,9 +63,9 @@ class Stepping:
     def _take(self, step: OptimizerStep, optimizer: object) -> None:
         """What an optimizer holds, also one that another one wraps."""
         step.groups |= groups_of(optimizer)
-        new = tuple(parameter for parameter in parameters_held(optimizer) if id(parameter) not in self.before)
+        new = tuple(parameter for parameter in parameters_held(optimizer) if parameter not in self.before)
         step.parameters += new
-        self.before |= {id(parameter): sample(parameter) for parameter in new}
+        self.before |= {parameter: sample(parameter) for parameter in new}
         self.event_log.gradients.open(new)
 
     def _use_by_closure(self) -> None:
@@ -90,13 +90,13 @@ class Stepping:
         step, self.step, self.event_log.in_step = self.step, None, False
         step.has_state = bool(getattr(optimizer, "state", None))
         groups = [group for group in getattr(optimizer, "param_groups", ()) if "lr" in group]
-        rates = {id(parameter): float(group["lr"]) for group in groups for parameter in group["params"]}
+        rates = {parameter: float(group["lr"]) for group in groups for parameter in group["params"]}
         self._write(step, self.before, rates)
 
-    def _write(self, step: OptimizerStep, before: Mapping[int, Tensor], rates: Mapping[int, float]) -> None:
+    def _write(self, step: OptimizerStep, before: Mapping[nn.Parameter, Tensor], rates: Mapping[Tensor, float]) -> None:
         for parameter in step.parameters:
-            rate = rates.get(id(parameter), max(step.rates, default=0.0))
-            step.moves[id(parameter)] = _move(before[id(parameter)], parameter, rate)
+            rate = rates.get(parameter, max(step.rates, default=0.0))
+            step.moves[parameter] = _move(before[parameter], parameter, rate)
         self.event_log.gradients.settle(step.parameters)
         self.event_log.write(step)
 
@@ -111,7 +111,7 @@ class Stepping:
             held = tuple(account.parameter for account in moved)
             step = OptimizerStep(0, "a step by hand", (), replace(past[-1].where, op="step"), held)
             self._use(step)
-            self._write(step, {id(account.parameter): account.value for account in moved}, {})
+            self._write(step, {account.parameter: account.value for account in moved}, {})
 
     def begin_schedule(self, scheduler: object, *_: object, **__: object) -> None:
         """A scheduler steps, or is created, which steps it once."""
@@ -133,7 +133,7 @@ class Stepping:
     def create(self, optimizer: object, *_: object, **__: object) -> None:
         """There is a new optimizer."""
         self.event_log.kept.append(optimizer)
-        held = frozenset(id(parameter) for parameter in parameters_held(optimizer))
+        held = frozenset(parameters_held(optimizer))
         self.event_log.write(Created(id(optimizer), type(optimizer).__name__, held, called("__init__")))
 
 

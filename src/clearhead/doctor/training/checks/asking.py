@@ -1,4 +1,4 @@
-"""What the training's own loss asks for: which targets, of which tokens, by which formula."""
+"""What the training's own loss asks for: which targets, of which tokens, by which formula; and not for padding."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,14 +6,15 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from clearhead.doctor.calling.outputs import arrange
+from clearhead.doctor.calling.outputs import arrange, tensors
+from clearhead.doctor.calling.settings import setting
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.loss.judge import arithmetic, mean_of_means, the_same_token, too_far, uneven_smoothing
 from clearhead.doctor.probes.loss import FEW, STRAIGHT, Xray, is_probability
+from clearhead.doctor.probes.tensors import first_true
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.training.checks.base import first_of, training_check
-from clearhead.doctor.training.checks.padding import padding
 from clearhead.doctor.training.logits import LogitsXray
 from clearhead.doctor.training.recording import Recording
 from clearhead.doctor.training.trials import CLOSE, difference, other_tokens, run, trying
@@ -21,6 +22,7 @@ from clearhead.doctor.training.trials import CLOSE, difference, other_tokens, ru
 NEXT = 0.9  # share of targets that are the next token, from which the loss asks for the next token
 GIVEN_AWAY = 0.5  # share of targets that are in the input at the same position
 COARSE = 0.05  # residual of a cross-entropy with logits of eight bits
+TAIL = 3  # equal targets at the end of a row that look like padding
 
 
 @training_check(
@@ -37,7 +39,7 @@ def asking(recording: Recording) -> list[Finding]:
         raise Skipped("no logits over tokens were found between the model and its loss")
     first = xrays[0]
     findings = _arithmetic(first) if first.is_precise else []
-    findings = findings or first_of(_offsets(recording, xrays), padding(recording, xrays))
+    findings = findings or first_of(_offsets(recording, xrays), _padding(recording, xrays))
     if not findings and first.is_precise and first.xray.residual <= STRAIGHT:
         findings = [*_weights(first.xray)]
     where = next(backward.where for backward in recording.backwards if first in backward.xrays)
@@ -60,7 +62,13 @@ def _offsets(recording: Recording, xrays: list[LogitsXray]) -> Iterator[Finding]
     if len(known) < FEW or len(torch.unique(known)) < FEW - 1 or not first.shares:
         return
     if min(xray.shares.get(1, 0.0) for xray in xrays) >= NEXT:
-        yield from _leaked(recording)
+        change = _change_ahead(recording)
+        if change:  # a model whose target is the next token, and that reads it
+            witness = (
+                f"the targets are the next tokens, and changing the last token moves earlier scored logits by "
+                f"{change:.2g} of the largest"
+            )
+            yield finding("M01", witness, value=change, threshold=CLOSE)
         return
     offsets = {xray.offset for xray in xrays}
     offset = offsets.pop() if len(offsets) == 1 else None
@@ -99,17 +107,6 @@ def _of_others(recording: Recording, xray: LogitsXray) -> Iterator[Finding]:
         yield finding("D12", witness, value=share, threshold=NEXT, status="warn")
 
 
-def _leaked(recording: Recording) -> Iterator[Finding]:
-    """A model whose target is the next token, and that reads it."""
-    change = _change_ahead(recording)
-    if change:
-        witness = (
-            f"the targets are the next tokens, and changing the last token moves earlier scored logits by {change:.2g} "
-            "of the largest"
-        )
-        yield finding("M01", witness, value=change, threshold=CLOSE)
-
-
 def _change_ahead(recording: Recording) -> float | None:
     """How far another last token moves the scored logits before it, in evaluation; None if that cannot be tried."""
     xray = next((xray for xray in reversed(recording.xrays) if xray.forward.args or xray.forward.kwargs), None)
@@ -140,6 +137,55 @@ def _logits(xray: LogitsXray, shape: torch.Size) -> Tensor | None:
     outputs = run(xray.forward, training=False)
     arranged = arrange(outputs[paths.index(xray.path)].float(), *shape)
     return arranged.cpu() if arranged is not None else None
+
+
+def _padding(recording: Recording, xrays: list[LogitsXray]) -> Iterator[Finding]:
+    """Positions that read padding and whose target is padding; and ends of texts that are no target."""
+    declared, end = (_of_config(recording, name) for name in ("pad_token_id", "eos_token_id"))
+    for xray in xrays:
+        known = next((id for id in (xray.embedded.padding_id, declared, _masked(xray)) if id is not None), None)
+        pad = _of_runs(xray) if known is None else known
+        scored = (xray.ids == pad) & (xray.targets == pad) if pad is not None else torch.zeros_like(xray.ids).bool()
+        if scored.any():
+            number, (row, position) = int(scored.sum()), first_true(scored)
+            doubt = "" if known is not None else ", which ends rows in runs of different lengths"
+            witness = (
+                f"position {position} of row {row} reads padding (token {pad}{doubt}) and its target is padding, as in "
+                f"{number} of the {xray.count} scored positions"
+            )
+            yield finding("D05", witness, value=number, threshold=0, status="fail" if known is not None else "warn")
+    if declared is None or declared != end or not any(bool((xray.ids[:, -1] == declared).any()) for xray in xrays):
+        return
+    if not any(bool((xray.targets == declared).any()) for xray in xrays):
+        witness = f"padding and the end of a text are both token {end}; rows are padded, and it is nowhere the target"
+        yield finding("D04", witness, value=0, threshold=1, status="warn")
+
+
+def _of_config(recording: Recording, name: str) -> int | None:
+    values = [setting(root, name) for root in recording.roots]
+    return next((value for value in values if isinstance(value, int)), None)
+
+
+def _masked(xray: LogitsXray) -> int | None:
+    """The one token that a mask of zeros and ones hides, at the end or at the beginning of rows."""
+    for mask in tensors((list(xray.forward.args), dict(xray.forward.kwargs))):
+        if mask.shape != xray.ids.shape or not bool(((mask == 0) | (mask == 1)).all()):
+            continue
+        for hidden in (~mask.bool().cpu(), mask.bool().cpu()):
+            tokens = torch.unique(xray.ids[hidden])
+            at_an_end = (hidden[:, 0] | hidden[:, -1])[hidden.any(1)]
+            if len(tokens) == 1 and not bool(hidden.all()) and bool(at_an_end.all()):
+                return int(tokens)
+    return None
+
+
+def _of_runs(xray: LogitsXray) -> int | None:
+    """The token that all rows of targets end with, in runs of several lengths."""
+    last = xray.targets[:, -1]
+    if len(last) < 3 or bool((last < 0).any()) or len(torch.unique(last)) != 1:
+        return None
+    runs = [int((row.flip(0) != last[0]).int().argmax()) for row in xray.targets]
+    return int(last[0]) if len(set(runs)) > 1 and 2 * sum(run >= TAIL for run in runs) >= len(runs) else None
 
 
 def _weights(reading: Xray) -> Iterator[Finding]:

@@ -1,13 +1,21 @@
 """Whether gradients exist, are finite, and are used once each."""
 
 import math
+from collections.abc import Iterator
 
-from clearhead.doctor.checks.base import finding
+from torch import nn
+
+from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.parts.gradients import SOMETIMES
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.training.checks.base import training_check
-from clearhead.doctor.training.events import Backward, OptimizerStep
+from clearhead.doctor.training.checks.base import first_of, training_check
+from clearhead.doctor.training.events import Backward, Forward, OptimizerStep
 from clearhead.doctor.training.gradient_log import Use
 from clearhead.doctor.training.recording import Recording
+from clearhead.doctor.training.trials import has_effect, has_gradient, is_threshold, trying
+
+TRIED = 24  # parameters whose effect is measured
 
 
 @training_check("I06", "graph", order=10, covers=("I06",), holds="each backward reaches parameters")
@@ -18,10 +26,11 @@ def graph(recording: Recording) -> list[Finding]:
         trainable = any(p.requires_grad for forward in backward.forwards for p in forward.module.parameters())
         if not backward.has_graph:
             witness = f"backward was called on a loss of {backward.loss:.4g} that has no graph"
-            return [finding("I06", witness, value=0, where=backward.where)]
-        if backward.reached == 0 and trainable and not vanished:
+        elif backward.reached == 0 and trainable and not vanished:
             witness = f"after the backward of a loss of {backward.loss:.4g} no parameter's gradient has changed"
-            return [finding("I06", witness, value=0, where=backward.where)]
+        else:
+            continue
+        return [finding("I06", witness, value=0, where=backward.where)]
     return []
 
 
@@ -51,19 +60,11 @@ def numbers(recording: Recording) -> list[Finding]:
 )
 def cleared(recording: Recording) -> list[Finding]:
     """A step uses what the backwards since the last one computed, all of it, once."""
-    for step in recording.steps:
-        for number, use in enumerate(step.uses):
-            findings = _misused(recording, step, use)
-            is_empty = step.optimizer and not use.with_gradient
-            if not findings and is_empty and (use.wiped or (use.backwards == 0 and number == 0)):
-                findings = [_empty(recording, step)]
-            if findings:
-                return findings
-    return []
+    return first_of(*(_misused(recording, step, use) for step in recording.steps for use in step.uses))
 
 
-def _misused(recording: Recording, step: OptimizerStep, use: Use) -> list[Finding]:
-    """Gradients that an earlier step had used."""
+def _misused(recording: Recording, step: OptimizerStep, use: Use) -> Iterator[Finding]:
+    """Gradients that an earlier step had used, or none at all."""
     if use.mixed:
         mixture = max((mixture for use in step.uses for mixture in use.mixed), key=lambda mixture: mixture.old)
         witness = (
@@ -71,22 +72,69 @@ def _misused(recording: Recording, step: OptimizerStep, use: Use) -> list[Findin
             f"still there when the next backward added its own of {mixture.own:.3g}; step {step.number} uses the sum, "
             f"of {mixture.total:.3g}"
         )
-        return [finding("T01", witness, value=mixture.total, threshold=mixture.own, where=step.where)]
+        yield finding("T01", witness, value=mixture.total, threshold=mixture.own, where=step.where)
     if use.again:
-        names = recording.listed(use.again)
         by = " a second time" if len(recording.by_optimizer[step.optimizer]) > 1 else ", as another optimizer did"
+        names = recording.listed(use.again)
         witness = f"step {step.number} uses the gradient of {names}{by}, with no backward in between"
-        return [finding("T11", witness, where=step.where)]
+        yield finding("T11", witness, where=step.where)
+    if not step.optimizer or use.with_gradient:
+        return
+    if use.wiped:
+        witness = f"a backward filled the gradients of {recording.listed(use.wiped)}, and all were empty at step"
+        yield finding("T02", f"{witness} {step.number}", value=0, where=step.where)
+    elif use.backwards == 0 and use is step.uses[0]:
+        earlier, _ = recording.around(step)
+        before = "since the step before" if any(isinstance(event, Backward) for event in earlier) else "yet"
+        witness = f"step {step.number} has no gradient: no backward was called {before}"
+        yield finding("T02", witness, value=0, where=step.where)
+
+
+@training_check(
+    "A13",
+    "effects",
+    order=130,
+    covers=("I06", "A13"),
+    holds="what is to be trained and has an effect has a gradient",
+    needs=("graph", "coverage"),
+)
+def effects(recording: Recording) -> list[Finding]:
+    """A parameter that is to be trained has a gradient if it has an effect."""
+    if not recording.steps or not recording.learned:
+        raise Skipped("no step was made")
+    cut: list[nn.Parameter] = []
+    idle: list[nn.Parameter] = []
+    for forward in {forward.module: forward for forward in recording.learned}.values():
+        parameters = [p for p in forward.module.parameters() if p.requires_grad and recording.is_held(p)]
+        bare = [parameter for parameter in parameters if not recording.account(parameter).present]
+        _sort(recording, forward, bare[:TRIED], cut, idle)
+    if cut:
+        witness = f"other numbers in {recording.listed(cut)} change what the loss reads, and no gradient reaches them"
+        return [finding("I06", witness, value=0, where=recording.where(cut[0]))]
+    if idle:
+        witness = f"other numbers in {recording.listed(idle)} change nothing that the loss reads"
+        return [finding("A13", witness, value=0, where=recording.where(idle[0]), status="warn")]
     return []
 
 
-def _empty(recording: Recording, step: OptimizerStep) -> Finding:
-    wiped = step.uses[0].wiped
-    if wiped:
-        names = recording.listed(wiped)
-        witness = f"a backward filled the gradients of {names}, and all were empty at step {step.number}"
-    else:
-        past = recording.timeline[: recording.timeline.index(step)]
-        before = "since the step before" if any(isinstance(event, Backward) for event in past) else "yet"
-        witness = f"step {step.number} has no gradient: no backward was called {before}"
-    return finding("T02", witness, value=0, where=step.where)
+def _sort(
+    recording: Recording,
+    forward: Forward,
+    bare: list[nn.Parameter],
+    cut: list[nn.Parameter],
+    idle: list[nn.Parameter],
+) -> None:
+    """Add those that are cut off, and those that do nothing. A part that is only left out at times is neither."""
+    if not bare:
+        return
+    training = forward.training
+    with attempt() as attempted, trying(recording, forward.module):
+        for parameter in bare:
+            if has_effect(forward, parameter, training=training):
+                is_balance = parameter.dim() < 2 and is_threshold(forward, parameter, training=training)
+                if not is_balance and not has_gradient(forward, parameter, training=training):
+                    cut.append(parameter)
+            elif not SOMETIMES.search(recording.name(parameter)) and not has_effect(forward, parameter, training=False):
+                idle.append(parameter)
+    if attempted.failed:
+        raise Skipped(f"the batch could not be run again ({attempted.kind})")

@@ -1,9 +1,11 @@
 """Whether steps move the weights, and how far."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 
 import torch
+from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.report.findings import Finding
@@ -51,32 +53,25 @@ def _no_step(recording: Recording) -> list[Finding]:
 
 def _rates(recording: Recording, steps: list[OptimizerStep]) -> Iterator[Finding]:
     rates = [rate for step in steps for rate in step.rates]
-    if any(rate < 0 for rate in rates):
+    fault = partial(finding, where=steps[0].where)
+    if min(rates, default=0.0) < 0:
         rate = next(rate for rate in rates if rate < 0)
-        witness = f"the learning rate is {rate:.3g}: steps increase the loss"
-        yield finding("O13", witness, value=rate, where=steps[0].where)
+        yield fault("O13", f"the learning rate is {rate:.3g}: steps increase the loss", value=rate)
     elif rates and not any(rates) and len(steps) > 1 and not any(step.moved for step in steps):
         witness = f"the learning rate is 0 at all {len(steps)} steps, and no weight moves"
         driven = any(event.groups & steps[0].groups for event in recording.events(Scheduled))
-        schedules = recording.schedules(steps[0].groups)
-        unused = bool(schedules) and not driven
+        unused = [] if driven else recording.schedules(steps[0].groups)
         if unused:
-            witness += f"; step() of {type(schedules[0]).__name__}, which sets it, was not called between them"
-        causes = (("O07", 0.8), ("O12", 0.2)) if unused else (("O12", 0.7), ("O07", 0.3))
-        yield finding(causes, witness, value=0, where=steps[0].where)
-
-
-def _moves(steps: Sequence[OptimizerStep], parameter: torch.Tensor) -> list[Move]:
-    return [step.moves[id(parameter)] for step in steps if id(parameter) in step.moves]
+            witness += f"; step() of {type(unused[0]).__name__}, which sets it, was not called between them"
+        yield fault((("O07", 0.8), ("O12", 0.2)) if unused else (("O12", 0.7), ("O07", 0.3)), witness, value=0)
 
 
 def _stayed(recording: Recording, steps: list[OptimizerStep]) -> Iterator[Finding]:
-    parameters = {id(parameter): parameter for step in steps for parameter in step.parameters}.values()
     stayed = [
         parameter
-        for parameter in parameters
-        if any(m.has_gradient and m.can_move and m.rate > 0 and m.learns for m in _moves(steps, parameter))
-        and not any(move.change for move in _moves(steps, parameter))
+        for parameter, moves in _moves(steps).items()
+        if any(move.is_pushed and move.can_move and move.learns for move in moves)
+        and not any(move.change for move in moves)
     ]
     if not stayed or len(steps) < 2:
         return
@@ -90,16 +85,20 @@ def _stayed(recording: Recording, steps: list[OptimizerStep]) -> Iterator[Findin
     yield finding("T07", witness, value=0, where=where, status="warn" if recording.events(Scaled) else "fail")
 
 
+def _moves(steps: list[OptimizerStep]) -> dict[nn.Parameter, list[Move]]:
+    moves: dict[nn.Parameter, list[Move]] = {}
+    for parameter, move in (pair for step in steps for pair in step.moves.items()):
+        moves.setdefault(parameter, []).append(move)
+    return moves
+
+
 def _rounded(recording: Recording, steps: list[OptimizerStep]) -> Iterator[Finding]:
     """Weights in half precision with updates smaller than the spacing of their numbers."""
-    lost = []
-    for parameter in steps[-1].parameters:
-        shares = [move.lost for move in _moves(steps, parameter) if move.has_gradient and move.rate > 0]
-        if parameter.dtype in HALF and shares and min(shares) > LOST:
-            lost.append((min(shares), parameter))
-    if lost:
-        share, parameter = max(lost, key=lambda pair: pair[0])
-        kind = str(parameter.dtype).removeprefix("torch.")
+    half = {parameter: moves for parameter, moves in _moves(steps).items() if parameter.dtype in HALF}
+    lost = {p: min((move.lost for move in moves if move.is_pushed), default=0.0) for p, moves in half.items()}
+    parameter = max(lost, key=lambda known: lost[known], default=None)
+    if parameter is not None and lost[parameter] > LOST:
+        share, kind = lost[parameter], str(parameter.dtype).removeprefix("torch.")
         witness = (
             f"{share:.0%} of the numbers of {recording.name(parameter)} with a gradient stay: in {kind} the "
             f"next number is farther away than an update at rate {max(steps[-1].rates, default=0):.3g}"
@@ -109,12 +108,9 @@ def _rounded(recording: Recording, steps: list[OptimizerStep]) -> Iterator[Findi
 
 def _far(steps: list[OptimizerStep]) -> Iterator[Finding]:
     for step in steps:
-        if step.with_closure:
-            continue  # it may consist of many small steps
-        matrices = [step.moves[id(p)] for p in step.parameters if p.dim() > 1 and id(p) in step.moves]
-        length = math.sqrt(sum(move.length**2 for move in matrices))
-        change = math.sqrt(sum(move.change**2 for move in matrices if move.length > 0))
-        if length and change > FAR * length:
+        matrices = [move for parameter, move in step.moves.items() if parameter.dim() > 1 and move.length > 0]
+        length, change = math.hypot(*(m.length for m in matrices)), math.hypot(*(m.change for m in matrices))
+        if length and change > FAR * length and not step.with_closure:  # which may consist of many small steps
             ratio = change / length
             rate = max(step.rates, default=0)
             witness = f"step {step.number} at rate {rate:.3g} moves the matrices by {ratio:.1f} times their norm"
@@ -123,11 +119,10 @@ def _far(steps: list[OptimizerStep]) -> Iterator[Finding]:
 
 def _idle(recording: Recording) -> Iterator[Finding]:
     """An optimizer of what is trained that never steps, although its parameters get gradients."""
-    stepped = {id(parameter) for step in recording.steps for parameter in step.parameters}
-    idle = {id(p) for p in recording.parameters if recording.was_reached(p)} - stepped
+    idle = {p for p in recording.parameters if recording.was_reached(p)} - recording.stepped
     for optimizer in recording.alive if idle and len(recording.steps) > 1 else ():
-        accounts = [recording.account(p) for p in parameters_held(optimizer) if id(p) in idle]
-        waiting = [a.parameter for a in accounts if a is not None and (a.thrown_away > 1 or a.touched)]
+        accounts = [recording.account(parameter) for parameter in parameters_held(optimizer) if parameter in idle]
+        waiting = [account.parameter for account in accounts if account.thrown_away > 1 or account.touched]
         if waiting:
             names = recording.listed(waiting)
             witness = f"{type(optimizer).__name__} holds {names}, which have gradients, and never steps"

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import takewhile
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.report.findings import Finding
@@ -29,58 +31,45 @@ def clipping(recording: Recording) -> list[Finding]:
 
 
 def _misplaced(recording: Recording, clip: Clip) -> Iterator[Finding]:
-    past, coming = ([event for event in events if _concerns(event, clip)] for events in recording.around(clip))
-    yield from _scaled(clip, past)
-    yield from _useless(recording, clip, past)
-    yield from _early(clip, coming)
-
-
-def _concerns(event: Event, clip: Clip) -> bool:
-    """Whether an event may have to do with the gradients that are clipped."""
-    if not isinstance(event, OptimizerStep):
-        return True
-    return any(id(parameter) in clip.parameters for parameter in event.parameters)
-
-
-def _scaled(clip: Clip, past: Sequence[Event]) -> Iterator[Finding]:
-    last = next((event for event in past if _ends_a_scale(event)), None)
-    if isinstance(last, Backward) and last.scale > 1:
+    past, coming = (
+        [event for event in events if not isinstance(event, OptimizerStep) or clip.parameters & {*event.parameters}]
+        for events in recording.around(clip)
+    )
+    fault = partial(finding, "T05", where=clip.where)
+    last = next((event for event in past if isinstance(event, (Backward, OptimizerStep))), None)
+    unscaled = any(
+        isinstance(event, Scaled) and event.method == "unscale_"
+        for event in takewhile(lambda event: event is not last, past)
+    )
+    if isinstance(last, Backward) and last.scale > 1 and not unscaled:
         witness = f"clipped to {clip.limit:g} while the gradient, of size {clip.size:.3g}, is scaled by {last.scale:g}"
         yield finding("T04", witness, value=clip.size, threshold=clip.limit, where=clip.where)
-
-
-def _ends_a_scale(event: Event) -> bool:
-    is_unscaling = isinstance(event, Scaled) and event.method == "unscale_"
-    return is_unscaling or isinstance(event, (Backward, OptimizerStep))
-
-
-def _useless(recording: Recording, clip: Clip, past: Sequence[Event]) -> Iterator[Finding]:
-    last = next((event for event in past if isinstance(event, (Backward, OptimizerStep))), None)
     if last is None:
-        witness = f"clipped to {clip.limit:g} before any backward"
-        yield finding("T05", witness, value=clip.size, threshold=clip.limit, where=clip.where)
+        yield fault(f"clipped to {clip.limit:g} before any backward", value=clip.size, threshold=clip.limit)
     elif isinstance(last, OptimizerStep):
         used = last.uses[-1].length if last.uses else 0.0
         witness = (
             f"clipped to {clip.limit:g} after step {last.number} had used a gradient of norm {used:.3g}, and before "
             "the next backward"
         )
-        yield finding("T05", witness, value=used, threshold=clip.limit, where=clip.where)
+        yield fault(witness, value=used, threshold=clip.limit)
     elif not clip.gradients and any(step.uses and step.uses[-1].with_gradient for step in recording.steps):
         held = len(clip.parameters)
         witness = f"the call that clips got {held} parameters and none with a gradient, while the steps have some"
-        yield finding("T05", witness, value=0, where=clip.where)
+        yield fault(witness, value=0)
+    yield from _early(clip, coming)
 
 
 def _early(clip: Clip, coming: Sequence[Event]) -> Iterator[Finding]:
     """More was added to the gradients between the clipping and the step."""
-    index, step = next(((n, event) for n, event in enumerate(coming) if isinstance(event, OptimizerStep)), (0, None))
-    if step is None or step.with_closure or not clip.by_norm or not step.uses:
+    step = next((event for event in coming if isinstance(event, OptimizerStep)), None)
+    between = list(takewhile(lambda event: event is not step, coming))
+    added = any(isinstance(event, Backward) and event.reached for event in between)
+    if step is None or step.with_closure or not clip.by_norm or not step.uses or not added:
         return
-    added = any(isinstance(event, Backward) and event.reached for event in coming[:index])
-    if not added or not {id(parameter) for parameter in step.parameters} <= clip.parameters:
+    if not clip.parameters.issuperset(step.parameters):
         return
-    number = 1 + sum(isinstance(event, Clip) and event.where == clip.where for event in coming[:index])
+    number = 1 + sum(isinstance(event, Clip) and event.where == clip.where for event in between)
     length = step.uses[-1].length
     if number > 1:
         witness = f"{number} clips between two steps: each micro-batch is clipped together with those before it"
@@ -98,13 +87,12 @@ def _early(clip: Clip, coming: Sequence[Event]) -> Iterator[Finding]:
 )
 def scheduling(recording: Recording) -> list[Finding]:
     """A scheduler steps after each step of its optimizer."""
-    by_scheduler: dict[int, list[Scheduled]] = {}
-    for event in recording.events(Scheduled):
-        by_scheduler.setdefault(event.scheduler, []).append(event)
-    if not by_scheduler:
+    scheduled = recording.events(Scheduled)
+    if not scheduled:
         raise Skipped("no scheduler stepped")
     findings: list[Finding] = []
-    for events in by_scheduler.values():
+    for scheduler in dict.fromkeys(event.scheduler for event in scheduled):
+        events = [event for event in scheduled if event.scheduler == scheduler]
         findings += first_of(_of_another(recording, events), _too_often(recording, events), _before(recording, events))
     return findings
 
@@ -126,17 +114,18 @@ def _of_another(recording: Recording, events: list[Scheduled]) -> Iterator[Findi
 
 def _too_often(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
     """Once for every micro-batch."""
-    count, backwards = 0, 0
+    count, computed = 0, False
     for event in recording.timeline:
         if isinstance(event, OptimizerStep) and _drives(event, events[0]):
-            count, backwards = 0, 0
-        elif isinstance(event, Backward):
-            backwards += 1
-        elif isinstance(event, Scheduled) and event.scheduler == events[0].scheduler:
+            count, computed = 0, False
+        elif event in events:
             count += 1
-            if count > 1 and backwards:
-                witness = f"{event.name} steps after a backward that no step follows, more than once between two steps"
+            if count > 1 and computed:
+                witness = (
+                    f"{events[0].name} steps after a backward that no step follows, more than once between two steps"
+                )
                 yield finding("O08", witness, value=count, threshold=1, where=event.where, status="warn")
+        computed = computed or isinstance(event, Backward)
 
 
 def _before(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:

@@ -1,22 +1,25 @@
-"""Training in training mode, validation in evaluation mode."""
+"""Whether batches differ and stay as they are, and in which mode the model reads them."""
 
 from collections.abc import Iterator
 
 from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.probes.tensors import are_same
 from clearhead.doctor.probes.tracing import home_of
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.training.checks.base import first_of, training_check
-from clearhead.doctor.training.events import Forward, OptimizerStep
+from clearhead.doctor.training.events import Backward, Forward
 from clearhead.doctor.training.recording import Recording
 from clearhead.doctor.training.trials import CLOSE, difference, run, trying
+
+UNHEARD = "no forward of the model was followed by a backward"
 
 
 @training_check("T06", "modes", order=80, covers=("T06", "V02"), holds="dropout drops in training, and only there")
 def modes(recording: Recording) -> list[Finding]:
     """Dropout drops while the model learns, and at no other time."""
     if not recording.learned:
-        raise Skipped("no forward of the model was followed by a backward")
+        raise Skipped(UNHEARD)
     return [*_asleep(recording), *first_of(_partly_asleep(recording)), *first_of(_awake(recording))]
 
 
@@ -53,14 +56,41 @@ def _partly_asleep(recording: Recording) -> Iterator[Finding]:
 
 
 def _awake(recording: Recording) -> Iterator[Finding]:
-    learned = {id(forward.module) for forward in recording.learned}
-    stepped = False
-    for event in recording.timeline:
-        stepped = stepped or isinstance(event, OptimizerStep)
-        if not stepped or not isinstance(event, Forward) or event.with_gradient or id(event.module) not in learned:
+    learned = {forward.module for forward in recording.learned}
+    for event in recording.around(recording.steps[0])[1] if recording.steps else ():
+        if not isinstance(event, Forward) or event.with_gradient or event.module not in learned:
             continue
         if event.training and any(event.dropouts.values()):
             witness = (
                 "a forward without gradients runs in train(): dropout drops, and the same batch gives other results"
             )
             yield finding("V02", witness, where=event.where, status="warn")
+
+
+@training_check("D17", "batches", order=100, covers=("D17", "D18"), holds="batches differ, and are not written to")
+def batches(recording: Recording) -> list[Finding]:
+    """Every step gets another batch, and forward leaves it unchanged."""
+    if not recording.learned:
+        raise Skipped(UNHEARD)
+    return [*first_of(_changed(recording)), *_repeated(recording)]
+
+
+def _changed(recording: Recording) -> Iterator[Finding]:
+    for forward in recording.learned:
+        if forward.changed_inputs:
+            witness = f"{type(forward.module).__name__} writes to an input tensor before its forward returns"
+            yield finding("D18", witness, where=forward.where, status="warn")
+
+
+def _repeated(recording: Recording) -> Iterator[Finding]:
+    if any(step.with_closure for step in recording.steps):
+        return  # such methods need all of a small data set in each step
+    steps = []
+    for events, _ in recording.spans:
+        forwards = [forward for event in events if isinstance(event, Backward) for forward in event.forwards]
+        steps.append([tensor for forward in forwards if forward in recording.learned for tensor in forward.batch])
+    steps = list(filter(None, steps))
+    if len(steps) > 1 and all(are_same(steps[0], other) for other in steps[1:]):
+        witness = f"all {len(steps)} steps get the same batch, to the last token"
+        where = recording.learned[-1].where
+        yield finding("D17", witness, value=len(steps), threshold=1, where=where, status="warn")
