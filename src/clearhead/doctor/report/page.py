@@ -1,12 +1,13 @@
 """A report as a web page: each fault with its picture, the line of code, why, and what to change."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
-from clearhead.doctor.report.findings import Evidence, Finding, Where
-from clearhead.doctor.report.source import Excerpt, excerpt
+from clearhead.doctor.report.findings import Finding, Where
+from clearhead.doctor.report.source import excerpt
 from clearhead.doctor.report.verdict import Checked
 from clearhead.pages import document, fragment, text
 
@@ -14,54 +15,7 @@ if TYPE_CHECKING:  # they show themselves by this module
     from clearhead.doctor.report.comparison import Comparison, Difference
     from clearhead.doctor.report.report import Report
 
-STYLE = """
-:root { --bad: #b3261e; --warn: #8a5a00; --good: #1b6e3c; --legal: #0072b2; --illegal: #d55e00; --missing: #b58900; }
-@media (prefers-color-scheme: dark) { :root { --bad: #ff8a80; --warn: #f2c14e; --good: #7bd89b; --legal: #4f9fd0;
-  --illegal: #ff8f4a; --missing: #f2c14e; } }
-body { max-width: 60rem; }
-.verdict.faulty { border-color: var(--bad); }
-.verdict.healthy { border-color: var(--good); }
-.verdict.unknown, .verdict.partial { border-color: var(--warn); }
-article { margin: 2rem 0 0; padding: 1.2rem 1.5rem 1.5rem; border: 1px solid var(--line); border-radius: 10px;
-  border-left: 4px solid var(--bad); }
-article.warn { border-left-color: var(--warn); }
-article h2 { margin: 0; }
-article p { margin: .2rem 0; overflow-wrap: anywhere; }
-.witness { margin: .6rem 0 0; font-size: 1.05rem; }
-.numbers { color: var(--soft); font-size: .85rem; font-variant-numeric: tabular-nums; }
-.status { font-weight: 700; text-transform: uppercase; font-size: .82em; letter-spacing: .04em; }
-.fail .status, .status.fail { color: var(--bad); }
-.warn .status, .status.warn { color: var(--warn); }
-.status.pass { color: var(--good); }
-.status.skip, .status.waived, .status.blocked { color: var(--soft); }
-.sides { display: flex; flex-wrap: wrap; gap: 0 2rem; }
-.sides > figure { flex: 0 1 20rem; margin-top: 1.4rem; }
-.sides > div { flex: 1 1 20rem; min-width: 0; }
-svg.matrix { display: block; width: 100%; max-width: 20rem; height: auto; }
-svg.matrix text { fill: var(--soft); font-size: 9px; }
-.cell { fill: var(--card); stroke: var(--line); stroke-width: .5; }
-.legal { fill: var(--legal); }
-.illegal { fill: var(--illegal); }
-.cross { stroke: var(--paper); stroke-width: 1.6; fill: none; }
-.missing { fill: none; stroke: var(--missing); stroke-width: 1.5; stroke-dasharray: 3 2; }
-.legend svg { width: 1em; height: 1em; vertical-align: -.12em; }
-dl { grid-template-columns: repeat(auto-fit, minmax(9rem, 1fr)); }
-pre.code { padding: .8rem 0; white-space: pre; overflow-x: auto; }
-pre.code code { display: inline-block; min-width: 100%; font: inherit; }
-pre.code span { display: block; padding: 0 1rem; }
-pre.code .meant { background: color-mix(in srgb, var(--bad) 14%, transparent); box-shadow: inset 3px 0 var(--bad); }
-.warn pre.code .meant { background: color-mix(in srgb, var(--warn) 14%, transparent);
-  box-shadow: inset 3px 0 var(--warn); }
-pre.code b { color: var(--soft); font-weight: 400; user-select: none; }
-.wide { overflow-x: auto; }
-.wide table { min-width: 36rem; }
-td, th { text-align: left; vertical-align: top; overflow-wrap: anywhere; }
-td.number, th.number { text-align: right; overflow-wrap: normal; }
-td.name, td.status { white-space: nowrap; }
-li { margin: .3rem 0; overflow-wrap: anywhere; }
-.otherwise { color: var(--soft); }
-"""
-
+STYLE = files("clearhead.doctor.report").joinpath("page.css").read_text(encoding="utf-8")
 # A notebook is light or dark by itself: colors that can be read on both.
 NOTEBOOK_STYLE = """
 --bad: #d1453b; --warn: #a87400; --good: #2e8b57; --legal: #2f86c9; --illegal: #e0661f; --missing: #b58900;
@@ -97,14 +51,13 @@ def show(report: "Report") -> str:
 
 def show_comparison(comparison: "Comparison") -> str:
     """What a notebook shows of a comparison."""
-    first = comparison.first
     facts = {
         "verdict": comparison.verdict,
         "weights": comparison.weights.sentence,
         "paths": "; ".join(comparison.paths),
     }
-    notes = _list(map(text, comparison.weights.notes)) if comparison.weights.notes else ""
-    main = ("" if first is None else _difference(first)) + _listed_facts(facts) + notes
+    first = "" if comparison.first is None else _difference(comparison.first)
+    main = first + _facts(facts) + _list(map(text, comparison.weights.notes))
     return fragment(f"{comparison.a} and {comparison.b}", comparison.summary, main, style=NOTEBOOK_STYLE)
 
 
@@ -113,24 +66,16 @@ def _difference(first: "Difference") -> str:
         f'<tr><td class="name">{text(step.names)}</td><td class="number">{step.difference:.1e}</td></tr>'
         for step in first.growth
     )
-    growth = f"<h3>How it grows</h3><table><tbody>{grown}</tbody></table>" if grown else ""
-    sides = "".join(f"<h3>In {side}</h3>{_code_at(where)}" for side, where in (("A", first.a), ("B", first.b)))
+    parts = {
+        "In A": _code_at(first.a),
+        "In B": _code_at(first.b),
+        "How it grows": f"<table><tbody>{grown}</tbody></table>" if grown else "",
+    }
     agreed = f"<p>The last that agreed: {text(first.agreed)}</p>" if first.agreed else ""
-    return f"<article><h2>{text(first.sentence)}</h2><p>{text(first.path)}</p>{agreed}{sides}{growth}</article>"
+    return f"<article><h2>{text(first.sentence)}</h2><p>{text(first.path)}</p>{agreed}{_parts(parts)}</article>"
 
 
 def _main(report: "Report") -> str:
-    sections = (
-        _facts(report),
-        "".join(_finding(finding) for finding in report.findings),
-        _checks(report.checks),
-        _assumptions(report),
-        f"<h2>What was run</h2>{_list(text(path) for path in report.paths)}<p>{text(PROVED)}</p>",
-    )
-    return "\n".join(sections)
-
-
-def _facts(report: "Report") -> str:
     judged = [check for check in report.checks if check.status not in ("skip", "blocked")]
     facts = {
         "verdict": report.verdict,
@@ -138,74 +83,68 @@ def _facts(report: "Report") -> str:
         "checks with a result": f"{len(judged)} of {len(report.checks)}",
         "seconds": f"{report.seconds:.2f}",
     }
-    return _listed_facts(facts)
-
-
-def _listed_facts(facts: Mapping[str, str]) -> str:
-    return f"<dl>{''.join(f'<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>' for k, v in facts.items())}</dl>"
+    assumed = _list(
+        f"{text(f'{about.about}: {about.value}')} ({text(', '.join(about.reasons) or 'nothing speaks against it')})"
+        + (f'<br><span class="otherwise">{text(about.otherwise)}</span>' if about.otherwise else "")
+        for about in report.assumptions
+    )
+    sections = (
+        _facts(facts),
+        "".join(_finding(finding) for finding in report.findings),
+        _checks(report.checks),
+        f"<h2>What was assumed</h2>{assumed}" if assumed else "",
+        f"<h2>What was run</h2>{_list(map(text, report.paths))}<p>{text(PROVED)}</p>",
+    )
+    return "\n".join(sections)
 
 
 def _finding(finding: Finding) -> str:
-    others = [f"{text(c.id)} {text(CATALOGUE[c.id].title)} ({c.score:.0%})" for c in finding.alternatives]
-    parts = (
-        ("Why", f"<p>{text(finding.why)}</p>"),
-        ("What to change", f"<p>{text(finding.fix)}</p>"),
-        ("Or it is", _list(others) if others else ""),
-        ("See it again", f"<pre>{text(finding.repro)}</pre>" if finding.repro else ""),
-    )
-    content = _where(finding.where) + "".join(f"<h3>{title}</h3>{body}" for title, body in parts if body)
+    evidence = finding.evidence
+    numbers = f"value {evidence.value:.3g}, threshold {evidence.threshold:.3g}, noise floor {evidence.noise_floor:.3g}"
+    parts = {
+        "Where": _code_at(finding.where),
+        "Why": f"<p>{text(finding.why)}</p>",
+        "What to change": f"<p>{text(finding.fix)}</p>",
+        "Or it is": _list(text(f"{c.id} {CATALOGUE[c.id].title} ({c.score:.0%})") for c in finding.alternatives),
+        "See it again": f"<pre>{text(finding.repro)}</pre>" if finding.repro else "",
+    }
     picture = _picture(finding.picture) if finding.picture else ""
     return f"""<article class="{text(finding.status)}">
 <h2><span class="status">{text(finding.status)}</span> {text(finding.id)} {text(finding.title)}</h2>
-<p class="witness">{text(finding.evidence.witness)}</p>
-{_numbers(finding.evidence)}
-<div class="sides">{picture}<div>{content}</div></div>
+<p class="witness">{text(evidence.witness)}</p>
+<p class="numbers">{text(numbers)}</p>
+<div class="sides">{picture}<div>{_parts(parts)}</div></div>
 </article>
 """
 
 
-def _numbers(evidence: Evidence) -> str:
-    numbers = f"value {evidence.value:.3g}, threshold {evidence.threshold:.3g}, noise floor {evidence.noise_floor:.3g}"
-    return f'<p class="numbers">{text(numbers)}</p>'
-
-
-def _where(where: Where) -> str:
-    if not where.place:
-        return ""
-    return f"<h3>Where</h3>{_code_at(where)}"
-
-
 def _code_at(where: Where) -> str:
+    """The place, and its lines of code as far as they can be read."""
     code = excerpt(where.file, where.line)
-    return f"<p>{text(where.place_and_op)}</p>" + ("" if code is None else _code(code))
-
-
-def _code(code: Excerpt) -> str:
+    place = f"<p>{text(where.place_and_op)}</p>" if where.place else ""
+    if code is None:
+        return place
     width = len(str(code.first + len(code.lines)))
-    lines = dedent("\n".join(code.lines)).split("\n")
     rows = "".join(
         f"<span{' class=meant' if number == code.meant else ''}><b>{number:>{width}}</b>  {text(line)}</span>"
-        for number, line in enumerate(lines, code.first)
+        for number, line in enumerate(dedent("\n".join(code.lines)).split("\n"), code.first)
     )
-    return f'<pre class="code"><code>{rows}</code></pre>'
+    return f'{place}<pre class="code"><code>{rows}</code></pre>'
 
 
 def _picture(rows: Sequence[str]) -> str:
     """The matrix as a drawing: shapes say what the colors say."""
     columns = max(map(len, rows))
-    width, height = MARGIN + CELL * columns, MARGIN + CELL * len(rows)
     places: dict[str, list[tuple[int, int]]] = {"cell": [], "legal": [], "illegal": [], "missing": []}
     for i, row in enumerate(rows):
         for j, sign in enumerate(row):
             places[KINDS.get(sign, "cell")].append((i, j))
     drawn = "".join(_drawn(kind, at) for kind, at in places.items() if at)
+    centers = [MARGIN + CELL * (number + 0.5) for number in range(max(columns, len(rows)))]
+    above = [(j, centers[j], MARGIN - 6, "middle") for j in range(0, columns, 4)]
+    beside = [(i, MARGIN - 5, centers[i] + 3, "end") for i in range(0, len(rows), 4)]
     numbers = "".join(
-        f'<text x="{MARGIN + CELL * (j + 0.5):g}" y="{MARGIN - 6:g}" text-anchor="middle">{j}</text>'
-        for j in range(0, columns, 4)
-    )
-    numbers += "".join(
-        f'<text x="{MARGIN - 5:g}" y="{MARGIN + CELL * (i + 0.5) + 3:g}" text-anchor="end">{i}</text>'
-        for i in range(0, len(rows), 4)
+        f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}">{number}</text>' for number, x, y, anchor in above + beside
     )
     counts = ", ".join(f"{len(places[kind])} {kind}" for kind in LEGEND if places[kind])
     legend = "".join(
@@ -215,8 +154,8 @@ def _picture(rows: Sequence[str]) -> str:
         if places[kind]
     )
     return (
-        f'<figure><svg class="matrix" viewBox="0 0 {width:g} {height:g}" role="img" '
-        f'aria-label="Which token moves which logits: {text(counts)}">{drawn}{numbers}</svg>'
+        f'<figure><svg class="matrix" viewBox="0 0 {MARGIN + CELL * columns:g} {MARGIN + CELL * len(rows):g}" '
+        f'role="img" aria-label="Which token moves which logits: {text(counts)}">{drawn}{numbers}</svg>'
         f'<figcaption>Rows are logits, columns the tokens that move them.<span class="legend">{legend}</span>'
         "</figcaption></figure>"
     )
@@ -246,16 +185,15 @@ def _checks(checks: Sequence[Checked]) -> str:
     )
 
 
-def _assumptions(report: "Report") -> str:
-    if not report.assumptions:
-        return ""
-    items = (
-        f"{text(f'{about.about}: {about.value}')} ({text(', '.join(about.reasons) or 'nothing speaks against it')})"
-        + (f'<br><span class="otherwise">{text(about.otherwise)}</span>' if about.otherwise else "")
-        for about in report.assumptions
-    )
-    return f"<h2>What was assumed</h2>{_list(items)}"
+def _facts(facts: Mapping[str, str]) -> str:
+    return f"<dl>{''.join(f'<div><dt>{text(k)}</dt><dd>{text(v)}</dd></div>' for k, v in facts.items())}</dl>"
+
+
+def _parts(parts: Mapping[str, str]) -> str:
+    """Those that hold anything, under their titles."""
+    return "".join(f"<h3>{title}</h3>{body}" for title, body in parts.items() if body)
 
 
 def _list(items: Iterable[str]) -> str:
-    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"
+    rows = "".join(f"<li>{item}</li>" for item in items)
+    return f"<ul>{rows}</ul>" if rows else ""
