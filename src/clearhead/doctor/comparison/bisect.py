@@ -1,7 +1,6 @@
 """Where two executions diverge: modules that hold the same weights, call by call in order of execution."""
 
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -55,7 +54,7 @@ class CallPair:
 def counterparts(a: nn.Module, b: nn.Module, pairs: Sequence[WeightPair]) -> dict[str, str]:
     """Paths of A's modules, each with that of a module of B with the same weights, of the same name if possible."""
     holds_a, holds_b = (
-        {path: frozenset(known[id(p)] for p in module.parameters()) for path, module in model.named_modules()}
+        {path: frozenset(known[p] for p in module.parameters()) for path, module in model.named_modules()}
         for model, known in zip((a, b), labels(pairs, a, b), strict=True)
     )
     partners = {path: path for path, weights in holds_a.items() if holds_b.get(path) == weights}
@@ -80,19 +79,18 @@ def paired_calls(
         partners: paths of A -> of B.
         select: the part of a tensor that counts.
     """
-    of_b: dict[str, list[ModuleCall]] = {}
+    waiting: dict[str, list[ModuleCall]] = {}
     for call in calls_b:
-        of_b.setdefault(call.name, []).append(call)
-    times: Counter[str] = Counter()
+        waiting.setdefault(call.name, []).append(call)
     pairs = []
     for number, call in enumerate(calls_a):
-        others = of_b.get(partners.get(call.name, "\0"), [])[times[call.name] :]
-        times[call.name] += 1
+        others = waiting.get(partners.get(call.name, "\0"))
         if others:
-            inputs = difference(call.inputs, others[0].inputs, select)
-            outputs = difference(call.outputs, others[0].outputs, select)
+            other = others.pop(0)
+            inputs = difference(call.inputs, other.inputs, select)
+            outputs = difference(call.outputs, other.outputs, select)
             floor = None if rounded is None else difference(call.outputs, rounded[number].outputs, select) or 0.0
-            pairs.append(CallPair(call, others[0], inputs, outputs, floor))
+            pairs.append(CallPair(call, other, inputs, outputs, floor))
     return pairs
 
 

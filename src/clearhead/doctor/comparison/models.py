@@ -14,16 +14,7 @@ from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.checks.dependence.paths import LONGER
 from clearhead.doctor.checks.padding.masks import PaddingMask, padding_masks
 from clearhead.doctor.comparison.bisect import CallPair, counterparts, difference, divergence, paired_calls
-from clearhead.doctor.comparison.weights import (
-    WeightPair,
-    account,
-    copy_weights,
-    corresponding,
-    first_different,
-    match,
-    named,
-    parted_ties,
-)
+from clearhead.doctor.comparison.weights import WeightPair, corresponding, match, named, parted_ties, transfer
 from clearhead.doctor.preparation import prepare
 from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, without_dropout
@@ -124,10 +115,8 @@ class _Both:
 
     def copy_weights(self) -> Weights:
         """Put the weights of A into both models, as they are and with noise on them."""
-        first = first_different(self.pairs, self.a.fresh, self.b.fresh)
-        copy_weights(self.pairs, self.a.model, self.b.model)
-        changed = copy_weights(self.pairs, self.a.fresh, self.b.fresh)
-        return account(self.pairs, self.a.fresh, self.b.fresh, changed, first)
+        transfer(self.pairs, self.a.model, self.b.model)
+        return transfer(self.pairs, self.a.fresh, self.b.fresh)
 
     def examine(self) -> tuple[Difference | None, list[str]]:
         """The first difference on any path, and the paths that were run."""

@@ -3,7 +3,8 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 import torch
 from torch import Tensor, nn
@@ -50,18 +51,13 @@ def corresponding(
 
 def in_order(model: nn.Module, calls: Sequence[ModuleCall]) -> dict[str, nn.Parameter]:
     """The same, in the order in which the modules that hold them are done for the first time."""
-    done: dict[str, int] = {}
-    for number, call in enumerate(calls):
-        done.setdefault(call.name, number)
+    done = {call.name: number for number, call in reversed([*enumerate(calls)])}
 
     def place(name: str) -> int:
-        path = name.rpartition(".")[0]
-        while path and path not in done:
-            path = path.rpartition(".")[0]
-        return done.get(path, len(calls))
+        path, _, _ = name.rpartition(".")
+        return done.get(path, len(calls)) if path in done or not path else place(path)
 
-    parameters = named(model)
-    return {name: parameters[name] for name in sorted(parameters, key=place)}
+    return dict(sorted(named(model).items(), key=lambda item: place(item[0])))
 
 
 def match(a: nn.Module, b: nn.Module, calls_a: Sequence[ModuleCall], calls_b: Sequence[ModuleCall]) -> list[WeightPair]:
@@ -73,7 +69,8 @@ def match(a: nn.Module, b: nn.Module, calls_a: Sequence[ModuleCall], calls_b: Se
     Raises:
         DataError: some weight has no counterpart.
     """
-    left, right = in_order(a, calls_a), in_order(b, calls_b)
+    left: Named = in_order(a, calls_a)
+    right: Named = in_order(b, calls_b)
     pairs: list[WeightPair] = []
     for how, key in KEYS:
         matched = _by_key(left, right, key, how)
@@ -81,17 +78,17 @@ def match(a: nn.Module, b: nn.Module, calls_a: Sequence[ModuleCall], calls_b: Se
         left, right = _without(left, [pair.a for pair in matched]), _without(right, [pair.b for pair in matched])
     if left or right:
         raise DataError(_left_over(left, right, len(pairs)))
-    order = {name: number for number, name in enumerate(named(a))}
-    return _turned(sorted(pairs, key=lambda pair: order[pair.a]), a, b)
+    order = list(named(a))
+    return _turned(sorted(pairs, key=lambda pair: order.index(pair.a)), a, b)
 
 
 def _by_key(a: Named, b: Named, key: Key, how: str) -> list[WeightPair]:
-    """Names of one key, in order, where both sides have equally many."""
+    """Names of one key, in order, where both sides have equally many; perhaps if a tied weight has one name only."""
     groups_a, groups_b = _grouped(a, key), _grouped(b, key)
     pairs = []
     for value, names in groups_a.items():
         others = groups_b.get(value, [])
-        if len(names) != len(others):  # one of them has a tied weight under two names
+        if len(names) != len(others):
             names, others = _distinct(names, a), _distinct(others, b)
         if len(names) == len(others):
             pairs += [WeightPair(x, y, how) for x, y in zip(names, others, strict=True)]
@@ -108,16 +105,14 @@ def _grouped(tensors: Named, key: Key) -> dict[Hashable, list[str]]:
 
 
 def _distinct(names: Sequence[str], tensors: Named) -> list[str]:
-    first: dict[int, str] = {}
-    for name in names:
-        first.setdefault(id(tensors[name]), name)
-    return list(first.values())
+    first: dict[Tensor, str] = {}
+    return [name for name in names if first.setdefault(tensors[name], name) == name]
 
 
-def _without(tensors: Mapping[str, nn.Parameter], matched: Sequence[str]) -> dict[str, nn.Parameter]:
+def _without(tensors: Named, matched: Sequence[str]) -> Named:
     """The rest; a tensor that is matched under one name needs no partner under another."""
-    known = {id(tensors[name]) for name in matched}
-    return {name: tensor for name, tensor in tensors.items() if id(tensor) not in known}
+    known = {tensors[name] for name in matched}
+    return {name: tensor for name, tensor in tensors.items() if tensor not in known}
 
 
 def _ending(length: int) -> Key:
@@ -190,20 +185,20 @@ def _turned(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> list[Wei
             return x.shape != y.shape
         return not torch.equal(x, y) if pair.how == "value" else classes(pair) in surely - straight
 
-    return [WeightPair(pair.a, pair.b, pair.how, is_turned(pair)) for pair in pairs]
+    return [replace(pair, turned=is_turned(pair)) for pair in pairs]
 
 
 def _square(tensor: Tensor) -> bool:
     return tensor.dim() == 2 and tensor.shape[0] == tensor.shape[1] and tensor.shape[0] > 1
 
 
-def labels(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> tuple[dict[int, int], dict[int, int]]:
-    """A number for each tensor of A and of B, by its id; the same for all that are one weight in either model."""
+def labels(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> tuple[dict[Tensor, int], dict[Tensor, int]]:
+    """A number for each tensor of A and of B; the same for all that are one weight in either model."""
     left, right = named(a), named(b)
-    of_a: dict[int, int] = {}
-    of_b: dict[int, int] = {}
+    of_a: dict[Tensor, int] = {}
+    of_b: dict[Tensor, int] = {}
     for number, pair in enumerate(pairs):
-        x, y = id(left[pair.a]), id(right[pair.b])
+        x, y = left[pair.a], right[pair.b]
         of_a[x] = of_b[y] = of_b.get(y, of_a.get(x, number))
     return of_a, of_b
 
@@ -211,61 +206,40 @@ def labels(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> tuple[dic
 def parted_ties(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> tuple[str, WeightPair, WeightPair] | None:
     """The first two weights that are one tensor in one model and two in the other: 'A' or 'B', where they are one."""
     left, right = named(a), named(b)
-    first_in_a: dict[int, WeightPair] = {}
-    first_in_b: dict[int, WeightPair] = {}
-    for pair in pairs:
-        x, y = left[pair.a], right[pair.b]
-        in_a, in_b = first_in_a.setdefault(id(x), pair), first_in_b.setdefault(id(y), pair)
-        if right[in_a.b] is not y:
-            return "A", in_a, pair
-        if left[in_b.a] is not x:
-            return "B", in_b, pair
-    return None
-
-
-def first_different(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> Differing | None:
-    """The first weight that is not equal in both."""
-    for pair, x, y in corresponding(pairs, named(a), named(b)):
-        if not torch.equal(x, y):
-            scale = float(x.detach().abs().max()) or 1.0
-            return Differing(pair.a, pair.b, float((x - y).detach().abs().max()) / scale)
+    for first, second in combinations(pairs, 2):
+        in_a, in_b = left[first.a] is left[second.a], right[first.b] is right[second.b]
+        if in_a != in_b:
+            return "A" if in_a else "B", first, second
     return None
 
 
 @torch.no_grad()
-def copy_weights(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> list[str]:
+def transfer(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> Weights:
     """Give B the values of A, in place. What either model holds in one tensor gets one value in both.
 
     Returns:
-        The weights of A that had to change.
+        How the weights were matched, and what differed before.
     """
+    of_a, _ = labels(pairs, a, b)
     values: dict[int, Tensor] = {}
-    changed, (of_a, _), left = [], labels(pairs, a, b), named(a)
-    for pair, x, y in corresponding(pairs, left, named(b)):
-        value = values.setdefault(of_a[id(left[pair.a])], x)
+    first, changed = None, []
+    for pair, x, y in corresponding(pairs, named(a), named(b)):
+        if first is None and not torch.equal(x, y):
+            first = Differing(pair.a, pair.b, float((x - y).abs().max()) / (float(x.abs().max()) or 1.0))
+        value = values.setdefault(of_a[x], x)
         if not torch.equal(x, value):
             changed.append(pair.a)
             x.copy_(value)
         y.copy_(value)
-    statistics = dict(a.named_buffers())
-    for name, buffer in b.named_buffers():
-        if "running_" in name and name in statistics and buffer.shape == statistics[name].shape:
-            buffer.copy_(statistics[name])
-    return changed
-
-
-def account(
-    pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module, changed: Sequence[str], first: Differing | None
-) -> Weights:
-    """How the weights were matched, for the comparison."""
-    notes = [f"B ties what A holds twice: {', '.join(changed[:3])} of A took B's value"] if changed else []
-    buffers = dict(a.named_buffers())
+    buffers, differing = dict(a.named_buffers()), []
     for name, buffer in b.named_buffers():
         other = buffers.get(name)
-        if other is None or buffer.shape != other.shape or re.search("running_|num_batches", name):
-            continue
-        if not torch.equal(buffer, other):
-            notes.append(f"buffer {name} differs, and stays as it is")
-            break
+        if other is not None and buffer.shape == other.shape and not torch.equal(buffer, other):
+            if "running_" in name:
+                buffer.copy_(other)
+            elif "num_batches" not in name:
+                differing.append(name)
+    notes = [f"B ties what A holds twice: {', '.join(changed[:3])} of A took B's value"] if changed else []
+    notes += [f"buffer {name} differs, and stays as it is" for name in differing[:1]]
     renamed = tuple((pair.a, pair.b) for pair in pairs if pair.a != pair.b)
     return Weights(Counter(pair.how for pair in pairs), renamed, first, tuple(notes))
