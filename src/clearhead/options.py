@@ -45,6 +45,8 @@ RULES = {  # what pydantic found broken -> what a value must be
     "bool_type": "true or false",
     "string_type": "a text",
     "model_type": "a table of options",
+    "dict_type": "a table",
+    "tuple_type": "a list",
     "literal_error": "{expected}",
 }
 

@@ -108,7 +108,7 @@ def test_a_table_says_all_that_the_command_can(pytester: pytest.Pytester, asked:
     request, more = asked[0]
     settings = {"num_hidden_layers": "2", "tie_word_embeddings": "true"}
     assert request == Request(
-        "hf:llama", kind="causal", level="standard", only=["M01"], allow={"P01": "on purpose"}, settings=settings,
+        "hf:llama", kind="causal", level="standard", only=("M01",), allow={"P01": "on purpose"}, settings=settings,
         seed=3, batch="b.pt",
     )  # fmt: skip
     assert more == {"timeout": 9.0, "folder": pytester.path, "search": [str(pytester.path / p) for p in ("src", "lib")]}
@@ -131,11 +131,11 @@ def test_what_cannot_be_examined_fails_once(pytester: pytest.Pytester, asked: li
         ("models = 'mine.py'", "finds no models in"),
         ("models = [3]", "a model is a target, or a table that has one, and not 3"),
         ("models = [{kind = 'causal'}]", "a table that has one"),
-        ("models = [{target = 'a.py', knd = 'causal'}]", "a.py: there is no 'knd'; did you mean 'kind'?"),
+        ("models = [{target = 'a.py', knd = 'causal'}]", "a.py: unknown option 'knd'; did you mean 'kind'?"),
         ("models = [{target = 'a.py', kind = 'casual'}]", "kind 'casual' is none of causal"),
-        ("models = [{target = 'a.py', allow = ['P01']}]", "a.py: allow is a table"),
+        ("models = [{target = 'a.py', allow = ['P01']}]", "a.py: allow must be a table, not ['P01']"),
         ("models = [{target = 'a.py', allow = {P1 = 'x'}}]", "there is no check 'P1'"),
-        ("models = [{target = 'a.py', timeout = 'long'}]", "a.py: timeout is a number, and not 'long'"),
+        ("models = [{target = 'a.py', timeout = 'long'}]", "a.py: timeout must be a number, not 'long'"),
         ("models = [", "cannot read [tool.clearhead.doctor]"),
     ],
 )

@@ -3,11 +3,11 @@
 import tomllib
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from pydantic import Field
 
 from clearhead.doctor.catalogue.faults import refuse_unknown
 from clearhead.doctor.isolated import Request, examine_isolated
@@ -15,24 +15,32 @@ from clearhead.doctor.report.findings import text_of
 from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.verdict import Checked
 from clearhead.errors import ClearheadError, UsageError
-from clearhead.suggestions import did_you_mean
+from clearhead.options import Options
 
 TABLE = "[tool.clearhead.doctor]"
-TEXT, NUMBER = ("a string", (str,)), ("a number", (int, float))
-FORMS = {  # of the values of an entry
-    "target": TEXT,
-    "kind": TEXT,
-    "allow": ('a table, as in {P01 = "no positions on purpose"}', (dict,)),
-    "level": TEXT,
-    "only": ("a list", (list,)),
-    "set": ("a table", (dict,)),
-    "seed": NUMBER,
-    "timeout": NUMBER,
-    "batch": TEXT,
-    "device": TEXT,
-}
-TIMEOUT = 300.0  # seconds
 EXAMPLE = 'models = ["mypackage.model:build", {target = "mymodel.py:build", kind = "causal"}]'
+
+
+class TableEntry(Options):
+    """One model of the table, in the words of the command."""
+
+    target: str
+    kind: str | None = None
+    level: str = "quick"
+    only: tuple[str, ...] = ()
+    allow: dict[str, str] = Field(default_factory=dict)
+    set: dict[str, object] = Field(default_factory=dict)
+    seed: int = 0
+    batch: str | None = None
+    device: str = "cpu"
+    timeout: float = 300.0  # seconds
+
+    @property
+    def request(self) -> Request:
+        """What it requests."""
+        values = self.model_dump(exclude={"kind", "set", "timeout"})
+        words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in self.set.items()}
+        return Request(**values, kind=None if self.kind == "auto" else self.kind, settings=words)
 
 
 class DoctorWarning(UserWarning):
@@ -43,19 +51,10 @@ class DoctorFailure(Exception):  # noqa: N818 - pytest shows it as a failed test
     """A fault, in the words of the report."""
 
 
-@dataclass(frozen=True)
-class TableEntry:
-    """What one entry of the table requests, and the number of its line."""
-
-    request: Request
-    timeout: float
-    line: int
-
-
 class Doctor:
     """The plugin that --doctor loads."""
 
-    def __init__(self, file: Path, entries: list[TableEntry]) -> None:
+    def __init__(self, file: Path, entries: list[tuple[TableEntry, int]]) -> None:
         self.file, self.entries = file, entries
 
     @classmethod
@@ -74,31 +73,26 @@ class Doctor:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Put the checks after all other tests, before -k and -m select."""
-        for entry in self.entries:
-            items += session.genitems(Model.of(session, self.file, entry))
+        for entry, line in self.entries:
+            model = Model.from_parent(session, name=entry.target, path=self.file, nodeid=f"doctor[{entry.target}]")
+            model.entry, model.line = entry, line
+            items += session.genitems(model)
 
 
 class Model(pytest.Collector):
     """One model, and its report after the examination."""
 
     entry: TableEntry
+    line: int
     report: Report | None = None
     problem: str | None = None
-
-    @classmethod
-    def of(cls, session: pytest.Session, file: Path, entry: TableEntry) -> Self:
-        """The model of an entry."""
-        target = str(entry.request.target)
-        collector: Self = cls.from_parent(session, name=target, path=file, nodeid=f"doctor[{target}]")
-        collector.entry = entry
-        return collector
 
     def collect(self) -> list[pytest.Item]:
         """One test for each check."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of libraries that are loaded now
             from clearhead.doctor.examination import chosen
-        return [CheckItem.from_parent(self, name=check.name) for check in chosen(self.entry.request.only)]
+        return [CheckItem.from_parent(self, name=check.name) for check in chosen(self.entry.only)]
 
     def examined(self) -> Report:
         """The report; the first call examines.
@@ -157,11 +151,11 @@ class CheckItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """The line of the table, and the name of the test."""
-        return self.path, self.model.entry.line, f"{self.model.name}: {self.name}"
+        return self.path, self.model.line, f"{self.model.name}: {self.name}"
 
 
-def entries_of(file: Path) -> Iterator[TableEntry]:
-    """The entries of a pyproject.toml.
+def entries_of(file: Path) -> Iterator[tuple[TableEntry, int]]:
+    """The entries of a pyproject.toml, and the number of the line of each.
 
     Raises:
         pytest.UsageError: one sentence on what is wrong with it.
@@ -175,33 +169,12 @@ def entries_of(file: Path) -> Iterator[TableEntry]:
         raise pytest.UsageError(f"--doctor finds no models in {file}; add {TABLE} {EXAMPLE}")
     for model in models:
         table = {"target": model} if isinstance(model, str) else model
+        if not isinstance(table, dict) or not isinstance(target := table.get("target"), str):
+            reason = f"a model is a target, or a table that has one, and not {model!r}"
+            raise pytest.UsageError(f"{TABLE} of {file}: {reason}")
         try:
-            request = _request(table)
+            entry = TableEntry.read(table)
+            refuse_unknown(entry.request.kind, entry.level, (*entry.only, *entry.allow))
         except UsageError as error:
-            raise pytest.UsageError(f"{TABLE} of {file}: {error}") from None
-        line = next((number for number, row in enumerate(text.splitlines()) if str(request.target) in row), 0)
-        yield TableEntry(request, float(table.get("timeout", TIMEOUT)), line)
-
-
-def _request(table: object) -> Request:
-    if not isinstance(table, dict) or not isinstance(table.get("target"), str):
-        raise UsageError(f"a model is a target, or a table that has one, and not {table!r}")
-    for key, value in table.items():
-        if key not in FORMS:
-            raise UsageError(f"{table['target']}: there is no '{key}'{did_you_mean(key, FORMS)}")
-        form, types = FORMS[key]
-        if type(value) not in types:
-            raise UsageError(f"{table['target']}: {key} is {form}, and not {value!r}")
-    values = {key: value for key, value in table.items() if key not in ("set", "timeout")}
-    if values.get("kind") == "auto":
-        del values["kind"]
-    values["seed"] = int(table.get("seed", 0))
-    settings = {key: _as_typed(value) for key, value in table.get("set", {}).items()}
-    request = Request(**values, settings=settings)
-    refuse_unknown(request.kind, request.level, (*request.only, *request.allow))
-    return request
-
-
-def _as_typed(value: object) -> str:
-    """As it would be typed after --set."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+            raise pytest.UsageError(f"{TABLE} of {file}: {target}: {error}") from None
+        yield entry, next((number for number, row in enumerate(text.splitlines()) if target in row), 0)
