@@ -39,8 +39,8 @@ class TableEntry(Options):
     def request(self) -> Request:
         """What it requests."""
         values = self.model_dump(exclude={"kind", "set", "timeout"})
-        words = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in self.set.items()}
-        return Request(**values, kind=None if self.kind == "auto" else self.kind, settings=words)
+        texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in self.set.items()}
+        return Request(**values, kind=None if self.kind == "auto" else self.kind, settings=texts)
 
 
 class DoctorWarning(UserWarning):

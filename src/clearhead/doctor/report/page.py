@@ -121,15 +121,15 @@ def _finding(finding: Finding) -> str:
 def _code_at(where: Where) -> str:
     """The place, and its lines of code as far as they can be read."""
     code = excerpt(where.file, where.line)
-    place = f"<p>{text(where.place_and_op)}</p>" if where.place else ""
+    heading = f"<p>{text(where.place_and_op)}</p>" if where.place else ""
     if code is None:
-        return place
+        return heading
     width = len(str(code.first + len(code.lines)))
     rows = "".join(
         f"<span{' class=meant' if number == code.meant else ''}><b>{number:>{width}}</b>  {text(line)}</span>"
         for number, line in enumerate(dedent("\n".join(code.lines)).split("\n"), code.first)
     )
-    return f'{place}<pre class="code"><code>{rows}</code></pre>'
+    return f'{heading}<pre class="code"><code>{rows}</code></pre>'
 
 
 def _picture(rows: Sequence[str]) -> str:
