@@ -115,7 +115,8 @@ def test_what_is_allowed_is_waived_with_its_reason(tmp_path: Path) -> None:
 
 
 def test_what_a_failure_would_falsify_is_blocked(tmp_path: Path) -> None:
-    report = check(unmasked(tmp_path))
+    mean = ("self.head(self.ln_f(x))", "self.head(self.ln_f(x) + x.mean(1, keepdim=True))")
+    report = check(made(write(tmp_path, "gpt", mean)))
     by_name = {checked.name: checked for checked in report.checks}
     assert by_name["dependencies"].status == "fail"
     assert by_name["paths"].status == "blocked"

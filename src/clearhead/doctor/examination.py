@@ -112,9 +112,10 @@ def _examine(
         begun = time.perf_counter()
         is_late = deadline is not None and begun > deadline
         status, note, new = ("skip", OUT_OF_TIME, []) if is_late else _make(subject, check)
-        repaired = mended(subject, new) if status == "fail" else None
-        subject = repaired or subject
-        if _stands_in_the_way(subject, check, _make(subject, check)[0] if repaired else status):
+        repaired = mended(subject, check.name, new) if status in ("fail", "warn") else None
+        if repaired is not None and not _stands_in_the_way(repaired, check, _make(repaired, check)[0]):
+            subject = repaired
+        elif _stands_in_the_way(subject, check, status):
             failed.add(check.name)
         findings = joined(findings, new, check.name, subject.spec.allow)
         checked.append(check.checked(status, note, begun))

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling import Convention
+from clearhead.doctor.calling.inputs import role_of
 from clearhead.doctor.calling.names import code_of
 from clearhead.doctor.calling.settings import setting
 from clearhead.doctor.probes.dependency import shape_of
@@ -154,10 +155,13 @@ def assumed_kind(hints: Hints, convention: Convention, dependencies: Callable[[]
         votes.append(("causal", 3, f"only {share:.0%} of the future reaches back" if share else "it looks one way"))
     elif _looks_mostly_back(alive):
         votes.append(("causal", 2, "tokens look much further back than ahead"))
+    elif shape == "full" and sum(role_of(filler) == "ids" for _, filler in convention.call) > 1:
+        votes.append(("bidirectional", 3, "every place of its inputs reaches every other"))
     elif shape == "full" and convention.reads_numbers and not any(MEANT.search(why) for _, _, why in votes):
         votes.append(("bidirectional", 3, "it reads numbers, and every place reaches every other"))
     elif shape == "full":
-        votes.append(("bidirectional", 0.5, "every token reaches every position"))
+        is_named = any(kind == "bidirectional" and weight == 3 for kind, weight, _ in votes)
+        votes.append(("bidirectional", 2 if is_named else 0.5, "every token reaches every position"))
     if hints.of_transformers and shape == "full":
         votes.append(("bidirectional", 0.5, "transformers builds it like this"))
     kind: Kind = "causal" if Hints(tuple(votes)).lead > 0 else "bidirectional"

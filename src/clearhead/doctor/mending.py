@@ -1,24 +1,35 @@
 """Faults that would hide others, mended in the copies under examination."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial, wraps
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clearhead.doctor.probes.masking import causally_masked
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.state_guard import seeded
 from clearhead.doctor.subject import Subject
 
 MIXING_NORMS = ("N01", "N02")
+RANDOM = ("T09", "A08")
 
 
-def mended(subject: Subject, findings: Sequence[Finding]) -> Subject | None:
-    """The subject without what these findings found; None if that cannot be mended.
+def mended(subject: Subject, check: str, findings: Sequence[Finding]) -> Subject | None:
+    """The subject without what a check found; None if that cannot be mended.
 
-    Norms over time or over the batch become norms over the width, and torch's attention reads the other axis as time.
-    Dropout in evaluation is taken out from the start.
+    What is random draws the same numbers in every call; a model that looks ahead is masked from outside. Norms over
+    time or over the batch become norms over the width, and torch's attention reads the other axis as time. Dropout in
+    evaluation is taken out from the start.
     """
+    if check == "deterministic" and any(fault.id in RANDOM for fault in findings):
+        return replace(_within(subject, partial(seeded, subject.seed)), is_seeded=True)
+    if check == "dependencies" and subject.kind == "causal" and subject.matrix.alive.triu(1).any():
+        return _within(subject, causally_masked)
     modules = [module for copy in (subject.model, subject.fresh) for module in copy.modules()]
     attentions = [module for module in modules if isinstance(module, nn.MultiheadAttention)]
     if attentions and any((fault.id, fault.where.class_name) == ("A10", "MultiheadAttention") for fault in findings):
@@ -30,6 +41,22 @@ def mended(subject: Subject, findings: Sequence[Finding]) -> Subject | None:
     for norm in norms:
         norm.forward = _over_width(norm, subject.convention.time_first, subject.calling.T)
     return replace(subject) if norms else None
+
+
+def _within(subject: Subject, context: Callable[[], AbstractContextManager[Any]]) -> Subject:
+    """The subject whose copies are called within a context."""
+    for copy in (subject.model, subject.fresh):
+        copy.forward = _called_within(context, copy.forward)
+    return replace(subject)
+
+
+def _called_within(context: Callable[[], AbstractContextManager[Any]], call: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(call)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        with context():
+            return call(*args, **kwargs)
+
+    return forward
 
 
 def _over_width(norm: nn.Module, time_first: bool, T: int) -> Callable[[Tensor], Tensor]:

@@ -263,3 +263,24 @@ def scaled(model: nn.Module) -> Iterator[None]:
         for parameter in matrices:
             parameter.mul_(SCALE)
         yield
+
+
+def random_states() -> dict[str, str]:
+    """What the next random numbers of each library depend on."""
+    states = {"torch": str(torch.get_rng_state().tolist()), "random": str(random.getstate())}
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random:
+        _, keys, position, *_ = numpy_random.get_state()
+        states["numpy"] = f"{position} {keys.tolist()}"
+    return states
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Whatever draws random numbers draws the same ones every time; afterwards no generator has moved."""
+    with undisturbed(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if "numpy.random" in sys.modules:
+            sys.modules["numpy.random"].seed(seed)
+        yield

@@ -23,15 +23,15 @@ from clearhead.doctor.probes.tracing import ModuleCall, quiet, recorded_modules,
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Where
 from clearhead.doctor.spec import Assumption, Journal, Kind, Level, Spec
-from clearhead.doctor.state_guard import in_double, in_training, is_large
+from clearhead.doctor.state_guard import in_double, in_training, is_large, random_states
 
 
 class Repeated(NamedTuple):
-    """The logits of one batch in two calls. `drew`: random numbers were drawn for them."""
+    """The logits of one batch in two calls. `generators`: the libraries whose random numbers were drawn for them."""
 
     first: Tensor
     second: Tensor
-    drew: bool
+    generators: frozenset[str]
 
     @property
     def is_same(self) -> bool:
@@ -60,6 +60,7 @@ class Subject:
         own: the person's batch, as inputs of the model.
         failed: names of the checks that have failed so far; the examination keeps the list.
         drops_in_evaluation: dropout stays active in eval(). It is taken out, so that the rest can be examined.
+        is_seeded: it draws random numbers, and draws the same in every call; each row of a batch has its own.
     """
 
     original: nn.Module
@@ -75,6 +76,7 @@ class Subject:
     failed: AbstractSet[str] = frozenset()
     journal: Journal = field(default_factory=Journal)
     drops_in_evaluation: bool = False
+    is_seeded: bool = False
 
     @cached_property
     def is_large(self) -> bool:
@@ -153,10 +155,11 @@ class Subject:
     def repeated(self) -> Repeated:
         """What the same batch gives twice in evaluation."""
         inputs = self.inputs(3)
-        state = torch.get_rng_state()
+        states = random_states()
         with torch.no_grad():
             first, second = (self.convention.logits(self.model, inputs) for _ in range(2))
-        return Repeated(first, second, not torch.equal(state, torch.get_rng_state()))
+        drawn = frozenset(name for name, state in random_states().items() if state != states[name])
+        return Repeated(first, second, drawn)
 
     @cached_property
     def pad_id(self) -> int | None:

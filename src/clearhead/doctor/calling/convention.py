@@ -99,6 +99,12 @@ class Convention:
         """Whether anything that it is given is a picture."""
         return any(is_picture(filler) for _, filler in self.call)
 
+    def held(self, inputs: Inputs) -> list[dict[str, object]]:
+        """Where the same ids stand for several inputs: for each of these, the others as these rows give them."""
+        read = {name: filler for name, filler in self.call if name and role_of(filler) == "ids"}
+        values = {name: filler_of(filler)(inputs, self.time_first) for name, filler in read.items()}
+        return [{other: value for other, value in values.items() if other != name} for name in values] or [{}]
+
     @property
     def sentence(self) -> str:
         """The call as it would be written."""
@@ -110,7 +116,7 @@ class Convention:
             return "model({...})" + whole
         return f"model({', '.join(arguments)}){returned}{whole}" + (" with time first" if self.time_first else "")
 
-    def raw(self, model: nn.Module, inputs: Inputs, **more: object) -> object:
+    def raw(self, model: nn.Module, inputs: Inputs, /, **more: object) -> object:
         """Whatever the model returns. `more`: further parameters by name, which win."""
         more = {name: self._typed(name, self._moved(value)) for name, value in more.items()}
         inputs = inputs.longer if self.drops_last else inputs
@@ -147,7 +153,7 @@ class Convention:
         batch.update(more)
         return batch
 
-    def logits(self, model: nn.Module, inputs: Inputs, **more: object) -> Tensor:
+    def logits(self, model: nn.Module, inputs: Inputs, /, **more: object) -> Tensor:
         """(B, T, V), batch first whatever the model does; one output for a row is repeated at each of its tokens."""
         rows, columns = inputs.ids.shape
         if self.at_once and rows != self.at_once:

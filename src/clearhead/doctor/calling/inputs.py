@@ -34,6 +34,11 @@ class Inputs:
         rows = {"ids": self.ids, "keep": self.keep, "labels": self.labels}
         return replace(self, **{name: torch.cat([t, t[:, -1:]], 1) for name, t in rows.items() if t is not None})
 
+    @property
+    def unpadded(self) -> Self:
+        """The same where every token is real."""
+        return replace(self, keep=None, source_keep=None)
+
     def tokens(self, source: bool) -> Tensor:
         """The source (B, S), or the ids (B, T)."""
         tokens = self.source if source else self.ids

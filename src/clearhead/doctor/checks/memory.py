@@ -9,7 +9,7 @@ from clearhead.doctor.probes.localization import first_unlike
 from clearhead.doctor.probes.locations import place_of_call, place_of_module
 from clearhead.doctor.probes.tensors import change_of, first_true
 from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules
-from clearhead.doctor.state_guard import perturbed
+from clearhead.doctor.state_guard import perturbed, seeded
 
 CHANGED = 1e-4  # of the logits' spread
 
@@ -62,8 +62,7 @@ def _remembered(subject: Subject) -> list[Finding]:
 
 def _answer(model: nn.Module, subject: Subject, inputs: Inputs) -> tuple[Tensor, list[ModuleCall]] | None:
     """Logits (B, T, V) and the modules called; None if the call fails."""
-    torch.manual_seed(subject.seed)  # both copies draw the same random numbers
     batch = inputs.rows(torch.arange(len(inputs.ids)))  # a copy: the call may write over it
-    with attempt(), recorded_modules(model) as calls:
+    with attempt(), seeded(subject.seed), recorded_modules(model) as calls:
         return subject.run(batch, model=model), calls
     return None  # whatever a stranger's code may raise

@@ -14,6 +14,7 @@ from clearhead.doctor.calling.names import (
     LENGTHS,
     MASK,
     PADDING,
+    POSITIONS,
     is_of_a_library,
     is_of_source,
     parameters_of,
@@ -45,12 +46,17 @@ class Padding:
         """Logits (B, T, V) where the model learns of the batch's padding; see `Subject.run`."""
         raise NotImplementedError
 
-    def under_padding(self) -> tuple[Inputs, Inputs]:
-        """Two batches that differ only under the padding, which is where it would be seen: in front, if not behind."""
+    def under_padding(self, *, after_first: bool = False) -> tuple[Inputs, Inputs]:
+        """Two batches that differ only under the padding, which is where it would be seen: in front, if not behind.
+
+        Args:
+            after_first: the first token is real, so that every query has a key.
+        """
         inputs, other = (self.subject.inputs(ROWS, salt=salt) for salt in (5, 6))
         tokens = inputs.tokens(self.source)
         n = tokens.shape[1]
         before = inputs.padded(self.source, (max(1, n // 4), max(1, n // 3)), front=self.is_future)
+        before.kept(self.source)[:, 0] |= after_first
         after = torch.where(before.kept(self.source), tokens, other.tokens(self.source))
         return before, before.with_tokens(self.source, after)
 
@@ -91,13 +97,21 @@ class PaddingMask(Padding):
         """What `forward` is given."""
         return dict.fromkeys(self.names, KEEP_FORMS[self.form](batch.kept(self.source)))
 
-    def move(self) -> float:
+    def move(self, *, after_first: bool = False) -> float:
         """How far the logits of real tokens move when the tokens under the padding change, relative to their spread.
 
-        NaN if they are not finite.
+        NaN if they are not finite. Of several inputs, a mask need hide one.
         """
-        value = change_of(*(self.run(batch)[batch.kept()] for batch in self.under_padding()))
-        return value if math.isfinite(value) else math.nan
+        pair = self.under_padding(after_first=after_first)
+        held, kept = self.subject.convention.held(pair[0]), pair[0].kept()
+        if len(held) > 1:
+            held = [
+                others
+                for others in held
+                if change_of(*(self.subject.run(b.unpadded, others) for b in pair)) > THRESHOLD
+            ]
+        values = [change_of(*(self.run(batch, others)[kept] for batch in pair)) for others in held]
+        return min(values, default=0.0) if all(map(math.isfinite, values)) else math.nan
 
     @property
     def moved(self) -> float:
@@ -161,6 +175,7 @@ def mask_parameters(subject: Subject) -> list[tuple[str, bool]]:
         for p in parameters_of(subject.model)
         if MASK.search(p.name)
         and not CACHE.search(p.name)
+        and not POSITIONS.search(p.name)
         and not isinstance(p.default, (int, float, str))  # a number of tokens, or a switch
         and not (ELSEWHERE.search(p.name) and not convention.has_source)
         and "causal" not in call.get(p.name, "")

@@ -1,7 +1,6 @@
 """Padding: neither the tokens under it nor their number may matter to real tokens."""
 
 import math
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -87,10 +86,13 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     meant = [mask for mask in masks if expected in (None, mask.keeps_what_is_one)]
     inert = [mask for mask in masks if mask.moved <= THRESHOLD]
     if meant and all(math.isnan(mask.moved) for mask in meant):
+        whole = subject.inputs(ROWS, salt=5)
+        if expected is None and not any(mask.run(whole).isfinite().all() for mask in meant):
+            return None  # whatever hides something else than padding
         witness = f"with {name} ({meant[0].form}) and padding in front, logits of real tokens are not finite"
         causes: Causes = (("M12", 0.8), ("M14", 0.2)) if inert else (("M14", 0.8), ("M12", 0.2))
         where = meant[0].first_nan(meant[0].under_padding()[0])
-        return [finding(causes, witness, where=where)]
+        return [finding(causes, witness, where=where), *_behind_the_first(meant)]
     masks = [mask for mask in masks if not math.isnan(mask.moved)]
     if not masks:
         return None  # it is another kind of mask
@@ -98,22 +100,34 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     if right:
         subject.journal.paths.append(str(right[0]))
         best = min(right, key=lambda mask: mask.moved)
-        return _outweighed(best) or _whole(best) or (not best.is_future and _amounts(best)) or []
+        is_one = len(subject.convention.held(subject.inputs())) == 1
+        return _outweighed(best) or _whole(best) or (is_one and not best.is_future and _amounts(best)) or []
     if not inert and name in MASK_NAMES and (expected is None or subject.looks_back_only):
         return _ignored(subject, masks) or None  # it need not be about padding
     mask = min((mask for mask in masks if mask in meant), key=lambda mask: mask.moved, default=masks[0])
     if inert:
         polarity = "1 for real tokens" if expected else "True for padding"
         witness = f"with {polarity} in {name}, changing tokens under the padding moves real logits by {mask.moved:.1e}"
-        causes = (("M12", 0.9), ("M11", 0.1))
-        return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=subject.attention_place)]
+        is_said = keeps_what_is_true(subject.original, name) is not None or not all(PLAIN in name for name in names)
+        status: Status = "fail" if is_said else "warn"  # many a mask of torch's polarity is called attention_mask
+        causes, where = (("M12", 0.9), ("M11", 0.1)), subject.attention_place
+        return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=where, status=status)]
     mixer = own_mixer(subject)
     witness = f"changing the tokens under {name} moves the logits of real tokens by {mask.moved:.1e} of their spread"
     witness += f"; {mixer} mixes tokens without a mask" if mixer else ""
     where, causes = _blame(mask)
-    causes = POOLED if where == pooled_at(subject, source=source) else causes
-    status: Status = "warn" if mixer else "fail"
+    status = "warn" if mixer else "fail"
     return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=where, status=status)]
+
+
+def _behind_the_first(masks: list[PaddingMask]) -> list[Finding]:
+    """What a mask lets through where the first token is real: a row of NaN would hide it."""
+    moved = [mask.move(after_first=True) for mask in masks]
+    if not min(moved) > THRESHOLD:
+        return []
+    witness = f"with token 0 real, changing tokens under {masks[0].names[0]} moves real logits by {min(moved):.1e}"
+    where, causes = masks[0].subject.attention_place, (("M11", 0.6), ("M15", 0.4))
+    return [finding(causes, witness, value=min(moved), threshold=THRESHOLD, where=where)]
 
 
 def _whole(mask: PaddingMask) -> list[Finding]:
@@ -133,17 +147,17 @@ def _whole(mask: PaddingMask) -> list[Finding]:
 def _ignored(subject: Subject, masks: list[PaddingMask]) -> list[Finding]:
     """Whatever is given as a mask, no logit moves to the last bit, and padding behind a row is seen."""
     batch, _ = masks[0].under_padding()
-    whole = replace(batch, keep=None, source_keep=None)
+    whole = batch.unpadded
     if masks[0].is_future or any(LABELS.search(p.name) for p in parameters_of(subject.model)):
         return []  # it may be of the loss
     if not all(torch.equal(mask.run(rows), masks[0].run(whole)) for mask in masks for rows in (batch, whole)):
         return []
     reads_words = subject.convention.reads_words("source" if masks[0].source else "ids")
-    is_harmless = not reads_words or own_mixer(subject) or not subject.attentions
+    if not reads_words or own_mixer(subject) or not subject.attentions:
+        return []
     witness = f"whatever is given as {masks[0].names[0]}, no logit moves: the argument is not used"
     causes: Causes = (("S01", 0.6), ("M11", 0.4)) if masks[0].source else (("M11", 1.0),)
-    where = subject.attention_place
-    return [finding(causes, witness, value=0.0, where=where, status="warn" if is_harmless else "fail")]
+    return [finding(causes, witness, value=0.0, where=subject.attention_place)]
 
 
 def _amounts(mask: PaddingMask) -> list[Finding] | None:
@@ -164,6 +178,8 @@ def _blame(mask: PaddingMask) -> tuple[Where, Causes]:
     )
     if other_rows(mask):
         return where, (("M15", 0.8), ("A10", 0.2))
+    if where == pooled_at(subject, source=source):
+        return where, POOLED
     maps = list(attentions(mask.operations(inputs)))
     turned = next((attention for attention in maps if _shows_padding_alone(attention, keep)), None)
     if turned is not None:

@@ -1,0 +1,81 @@
+"""A fault does not hide the next, and an accusation holds for each input by itself."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from doctor_helpers import made, write
+from torch import Tensor, nn
+
+from clearhead.doctor import check
+
+V, D = 41, 16
+UNMASKED = ('        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))\n', "")
+HEAD = "logits = self.head(self.ln_f(x))"
+NOISY = (HEAD, "logits = self.head(self.ln_f(x) + torch.randn_like(x))")
+AVERAGED = (HEAD, "logits = self.head(self.ln_f(x) + x.mean(1, keepdim=True))")
+
+
+def outcome(path: Path, name: str) -> str:
+    return next(checked.status for checked in check(made(path)).checks if checked.name == name)
+
+
+def test_what_leaks_for_want_of_a_mask_is_masked_and_examined_further(tmp_path: Path) -> None:
+    assert outcome(write(tmp_path, "gpt", UNMASKED), "paths") == "pass"
+    assert outcome(write(tmp_path, "gpt", AVERAGED), "paths") == "blocked"
+
+
+def test_what_is_random_is_seeded_and_examined_further(tmp_path: Path) -> None:
+    report = check(made(write(tmp_path, "gpt", NOISY, UNMASKED)))
+    assert {"T09", "M01"} <= {finding.id for finding in report.findings if finding.status == "fail"}
+    assert "P02" not in report
+
+
+class Captioner(nn.Module):
+    """Words with a mask of their own, and a picture's parts without."""
+
+    def __init__(self, hides: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.hides = hides
+        self.words, self.places, self.parts = nn.Embedding(V, D, padding_idx=0), nn.Embedding(64, D), nn.Linear(12, D)
+        self.q, self.k, self.v = (nn.Linear(D, D) for _ in range(3))
+        self.head = nn.Linear(D, V)
+
+    def forward(self, x: Tensor, image_features: Tensor, tgt_padding_mask: Tensor | None = None) -> Tensor:
+        memory = self.parts(image_features).mean(1, keepdim=True)
+        x = self.words(x) + self.places.weight[: x.shape[1]]
+        hidden = None if tgt_padding_mask is None or not self.hides else ~tgt_padding_mask[:, None]
+        x = x + F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), attn_mask=hidden)
+        return self.head(x + memory)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("hides", [True, False])
+def test_of_several_inputs_a_mask_hides_its_own(hides: bool) -> None:
+    assert ("M11" in check(Captioner(hides))) is not hides
+
+
+class TinyBert(nn.Module):
+    """A mask that hides what is True in it; a triangle that was left over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.places = nn.Embedding(V, D), nn.Embedding(64, D)
+        self.q, self.k, self.v = (nn.Linear(D, D) for _ in range(3))
+        self.head = nn.Linear(D, V)
+        self.register_buffer("bias", torch.ones(64, 64).tril())
+
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        x = self.words(ids) + self.places.weight[: ids.shape[1]]
+        scores = self.q(x) @ self.k(x).mT / D**0.5
+        scores = scores.masked_fill(attention_mask[:, None], -1e9)
+        return self.head(x + scores.softmax(-1) @ self.v(x))  # type: ignore[no-any-return]
+
+    def generate(self, ids: Tensor) -> Tensor:
+        return self(ids, torch.zeros_like(ids).bool()).argmax(-1)  # type: ignore[no-any-return]
+
+
+def test_a_name_alone_proves_neither_a_kind_nor_a_polarity() -> None:
+    assert {finding.status for finding in check(TinyBert()).findings} <= {"warn"}
