@@ -2,7 +2,8 @@
 
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -72,14 +73,21 @@ class Doctor:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
-        """Put the checks after all other tests, before -k and -m select."""
+        """Put a test for each check of each model after all other tests, before -k and -m select."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of libraries that are loaded now
+            from clearhead.doctor.examination import chosen
         for entry, line in self.entries:
-            model = Model.from_parent(session, name=entry.target, path=self.file, nodeid=f"doctor[{entry.target}]")
-            model.entry, model.line = entry, line
-            items += session.genitems(model)
+            model = Model(entry, line)
+            for check in chosen(entry.only):
+                nodeid = f"doctor[{entry.target}]::{check.name}"
+                item = CheckItem.from_parent(session, name=check.name, path=self.file, nodeid=nodeid)
+                item.model = model
+                items.append(item)
 
 
-class Model(pytest.Collector):
+@dataclass
+class Model:
     """One model, and its report after the examination."""
 
     entry: TableEntry
@@ -87,14 +95,7 @@ class Model(pytest.Collector):
     report: Report | None = None
     problem: str | None = None
 
-    def collect(self) -> list[pytest.Item]:
-        """One test for each check."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of libraries that are loaded now
-            from clearhead.doctor.examination import chosen
-        return [CheckItem.from_parent(self, name=check.name) for check in chosen(self.entry.only)]
-
-    def examined(self) -> Report:
+    def examined(self, folder: Path, search: Sequence[str]) -> Report:
         """The report; the first call examines.
 
         Raises:
@@ -103,11 +104,9 @@ class Model(pytest.Collector):
         if self.problem is not None:
             pytest.skip(f"not examined: {self.problem}")
         if self.report is None:
-            search = [str(path) for path in self.config.getini("pythonpath")]
+            request, timeout = self.entry.request, self.entry.timeout
             try:
-                document = examine_isolated(
-                    self.entry.request, timeout=self.entry.timeout, folder=self.path.parent, search=search
-                )
+                document = examine_isolated(request, timeout=timeout, folder=folder, search=search)
             except ClearheadError as error:
                 self.problem = str(error)
                 raise DoctorFailure(self.problem) from None
@@ -118,20 +117,15 @@ class Model(pytest.Collector):
 class CheckItem(pytest.Item):
     """One check of one model."""
 
+    model: Model
+
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.add_marker("doctor")
 
-    @property
-    def model(self) -> Model:
-        """The model of the check."""
-        model = self.getparent(Model)
-        assert model is not None
-        return model
-
     def runtest(self) -> None:
         """Fail, warn, skip or pass as the check did."""
-        report = self.model.examined()
+        report = self.model.examined(self.path.parent, [str(path) for path in self.config.getini("pythonpath")])
         check: Checked = next(check for check in report.checks if check.name == self.name)
         text = text_of(report.of_check(self.name)) or check.note
         if check.status == "fail":
@@ -139,7 +133,7 @@ class CheckItem(pytest.Item):
         if check in report.unjudged:
             raise DoctorFailure(f"it could not be judged: {check.note}")
         if check.status == "warn":
-            self.warn(DoctorWarning(f"{self.model.name}, {self.name}\n{text}"))
+            self.warn(DoctorWarning(f"{self.model.entry.target}, {self.name}\n{text}"))
         elif check.status != "pass":
             pytest.skip(f"{check.status}: {check.note}")
 
@@ -151,7 +145,7 @@ class CheckItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
         """The line of the table, and the name of the test."""
-        return self.path, self.model.line, f"{self.model.name}: {self.name}"
+        return self.path, self.model.line, f"{self.model.entry.target}: {self.name}"
 
 
 def entries_of(file: Path) -> Iterator[tuple[TableEntry, int]]:
