@@ -18,8 +18,7 @@ from clearhead.doctor import Finding, Report, Spec, check
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.report import junit, page, sarif
 from clearhead.doctor.report.files import FORMS, refuse_unwritable
-from clearhead.doctor.report.findings import Evidence, PossibleCause, Where
-from clearhead.doctor.report.source import excerpt
+from clearhead.doctor.report.findings import Evidence, PossibleCause, Where, excerpt
 from clearhead.doctor.report.verdict import Checked
 from clearhead.errors import UsageError
 

@@ -6,8 +6,7 @@ from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
-from clearhead.doctor.report.findings import Finding, Where
-from clearhead.doctor.report.source import excerpt
+from clearhead.doctor.report.findings import Finding, Where, excerpt
 from clearhead.doctor.report.verdict import Checked
 from clearhead.pages import document, fragment, text
 

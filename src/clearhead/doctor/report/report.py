@@ -1,5 +1,6 @@
 """An examination: its verdict, the answer about each fault, and its text. Imports no torch."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from clearhead.doctor.report.records import Line, ReadableRecord, labelled
 from clearhead.doctor.report.verdict import BROKE, JUDGED, OUT_OF_TIME, WATCHED, Answer, Checked, Verdict
 from clearhead.doctor.spec import Assumption
 from clearhead.errors import DataError, FaultError
-from clearhead.wording import counted
+from clearhead.wording import counted, listed
 
 STYLE = {"healthy": "green", "faulty": "bold red", "partial": "yellow", "unknown": "yellow"}
 SHOWN = 8  # ids of a narrowed examination
@@ -171,16 +172,15 @@ class Report(ReadableRecord):
 
     def _gaps(self) -> str:
         """What the verdict does not cover, though a reader would expect it to."""
-        late = sum(check.is_late for check in self.checks)
-        waived = sum(check.status == "waived" for check in self.checks)
-        blocked = sum(check.status == "blocked" for check in self.checks)
+        count = Counter("late" if check.is_late else check.status for check in self.checks)
+        is_faulty, open_ids = self.verdict == "faulty", listed([*self.open_words], SHOWN)
         gaps = {
-            f"only {_listed(self.only)} {'was' if len(self.only) == 1 else 'were'} looked for": self.only,
+            f"only {listed([*self.only], SHOWN)} {'was' if len(self.only) == 1 else 'were'} looked for": self.only,
             f"{counted(len(self.broken), 'check')} {BROKE}": self.broken,
-            f"{OUT_OF_TIME} for {counted(late, 'check')}": late,
-            f"{counted(waived, 'check')} waived": waived,
-            f"{counted(blocked, 'check')} blocked by a waived one": blocked and self.verdict != "faulty",
-            f"{_listed(self.open_words)} could not be judged": self.open_words and self.verdict == "partial",
+            f"{OUT_OF_TIME} for {counted(count['late'], 'check')}": count["late"],
+            f"{counted(count['waived'], 'check')} waived": count["waived"],
+            f"{counted(count['blocked'], 'check')} blocked by a waived one": not is_faulty and count["blocked"],
+            f"{open_ids} could not be judged": self.verdict == "partial" and open_ids,
         }
         return "".join(f"; {gap}" for gap, applies in gaps.items() if applies)
 
@@ -224,10 +224,6 @@ class Report(ReadableRecord):
             answer, why = self.answer(id) if id in CATALOGUE else ("yes", "")
             if answer == "unknown":
                 yield labelled("open", f"{id} {CATALOGUE[id].title}: {why}"), "yellow"
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
 def _listing(label: str, checks: Sequence[Checked]) -> Iterator[Line]:

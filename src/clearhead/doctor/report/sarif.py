@@ -86,11 +86,11 @@ def _result(report: Report, finding: Finding, here: Path) -> Json:
 def _location(report: Report, finding: Finding, here: Path) -> Json:
     """The line, if one is known; else the file that was examined. The module's path stands beside it."""
     location: Json = {}
-    file, line = finding.where.file, finding.where.line
-    if file is None and report.target.partition(".py:")[1]:
-        file = report.target.partition(".py:")[0] + ".py"
+    examined, is_file, _ = report.target.partition(".py:")
+    file = finding.where.file or (f"{examined}.py" if is_file else None)
     if file is not None:
-        location["physicalLocation"] = {"artifactLocation": _artifact(file, here), "region": {"startLine": line or 1}}
+        region = {"startLine": finding.where.line or 1}
+        location["physicalLocation"] = {"artifactLocation": _artifact(file, here), "region": region}
     if finding.where.module:
         location["logicalLocations"] = [{"fullyQualifiedName": finding.where.module, "kind": "member"}]
     return location
@@ -106,6 +106,5 @@ def _artifact(file: str, here: Path) -> Json:
 def _fingerprint(report: Report, finding: Finding, here: Path) -> str:
     """The same for the same fault, even if lines were added above it."""
     file = finding.where.file
-    uri = _artifact(file, here)["uri"] if file else report.target
-    identity = "\n".join((finding.id, finding.where.module or "", uri))
-    return hashlib.sha256(identity.encode("utf-8", "replace")).hexdigest()[:32]
+    identity = (finding.id, finding.where.module or "", _artifact(file, here)["uri"] if file else report.target)
+    return hashlib.sha256("\n".join(identity).encode("utf-8", "replace")).hexdigest()[:32]

@@ -37,16 +37,6 @@ def _gradient(parameter: nn.Parameter) -> Tensor | None:
     return None if parameter.grad is None or not bool(_numbers(parameter.grad).any()) else sample(parameter.grad)
 
 
-@dataclass(frozen=True, eq=False)
-class Mixture:
-    """A gradient that was added to one that a step had used already; lengths of their readings."""
-
-    parameter: nn.Parameter
-    old: float
-    own: float
-    total: float
-
-
 @dataclass(eq=False)
 class GradientAccount:
     """What is known of one parameter and its gradient."""
@@ -59,7 +49,7 @@ class GradientAccount:
     used: Tensor | None = None  # the gradient as the last step left it
     used_at: int = -1  # how many backwards there were then
     touched: bool = False  # a backward changed it since then
-    mixture: Mixture | None = None
+    mixture: tuple[float, float, float] | None = None  # norms of a used gradient, of what was added, and of both
     reached: bool = False  # it was anything but zero once
     present: bool = False  # it was there once
     thrown_away: int = 0  # times that it was cleared and no step had used it
@@ -75,7 +65,7 @@ class Use:
     with_gradient: list[nn.Parameter] = field(default_factory=list)
     wiped: list[nn.Parameter] = field(default_factory=list)  # a backward filled it, and now it is empty
     again: list[nn.Parameter] = field(default_factory=list)  # a step used this very gradient, and no backward followed
-    mixed: list[Mixture] = field(default_factory=list)
+    mixed: dict[nn.Parameter, tuple[float, float, float]] = field(default_factory=dict)  # see `GradientAccount.mixture`
     not_finite: list[nn.Parameter] = field(default_factory=list)
     length: float = 0.0  # of the whole gradient
     scaled: float = 1.0  # how long it is, of what the last backward left: it may have been divided, or clipped
@@ -118,7 +108,7 @@ class GradientLog:
                 continue
             if before is not None and is_same(before, account.used):
                 own = norm(now - before) if now.shape == before.shape else 0.0
-                account.mixture = Mixture(account.parameter, norm(before), own, norm(now))
+                account.mixture = (norm(before), own, norm(now))
             account.touched = account.reached = True
             reached += 1
         return reached
@@ -141,7 +131,7 @@ class GradientLog:
                 before.append(norm(account.latest))
                 after.append(norm(gradient))
             if account.mixture is not None:
-                use.mixed.append(account.mixture)
+                use.mixed[parameter] = account.mixture
             elif account.used_at == self.backwards and not account.touched and is_same(gradient, account.used):
                 use.again.append(parameter)
         use.length = math.hypot(*lengths)

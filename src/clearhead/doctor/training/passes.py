@@ -11,8 +11,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.nn.modules.dropout import _DropoutNd
 
 from clearhead.doctor.calling.outputs import leaves, tensors
-from clearhead.doctor.training.event_log import EventLog
-from clearhead.doctor.training.events import Backward, Clip, Embedded, Forward, ForwardOutput, Scaled, called
+from clearhead.doctor.training.events import Backward, Clip, Embedded, EventLog, Forward, ForwardOutput, Scaled, called
 from clearhead.doctor.training.gradient_log import sample
 from clearhead.doctor.training.logits import xray_of
 

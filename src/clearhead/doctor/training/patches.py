@@ -14,7 +14,7 @@ from torch.nn.utils.clip_grad import clip_grad_norm_, clip_grad_value_
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from clearhead.doctor.training.event_log import EventLog, Function
+from clearhead.doctor.training.events import EventLog, Function
 from clearhead.doctor.training.passes import Passes
 from clearhead.doctor.training.stepping import Stepping
 

@@ -13,8 +13,15 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.report.findings import Where
-from clearhead.doctor.training.event_log import EventLog
-from clearhead.doctor.training.events import Backward, Event, Forward, OptimizerStep, groups_of, parameters_held
+from clearhead.doctor.training.events import (
+    Backward,
+    Event,
+    EventLog,
+    Forward,
+    OptimizerStep,
+    groups_of,
+    parameters_held,
+)
 from clearhead.doctor.training.gradient_log import GradientAccount
 from clearhead.doctor.training.logits import LogitsXray
 from clearhead.wording import listed

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.probes.tensors import is_same
-from clearhead.doctor.training.event_log import EventLog
 from clearhead.doctor.training.events import (
     Backward,
     Created,
+    EventLog,
     Move,
     OptimizerStep,
     Scheduled,

@@ -16,8 +16,7 @@ from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.verdict import Checked
 from clearhead.doctor.spec import Assumption
 from clearhead.doctor.training.checks import TRAINING_CHECKS
-from clearhead.doctor.training.event_log import EventLog
-from clearhead.doctor.training.events import parameters_held
+from clearhead.doctor.training.events import EventLog, parameters_held
 from clearhead.doctor.training.passes import Passes
 from clearhead.doctor.training.patches import install, listen_to
 from clearhead.doctor.training.recording import Recording

@@ -66,13 +66,13 @@ def cleared(recording: Recording) -> list[Finding]:
 def _misused(recording: Recording, step: OptimizerStep, use: Use) -> Iterator[Finding]:
     """Gradients that an earlier step had used, or none at all."""
     if use.mixed:
-        mixture = max((mixture for use in step.uses for mixture in use.mixed), key=lambda mixture: mixture.old)
+        mixed = {parameter: norms for use in step.uses for parameter, norms in use.mixed.items()}
+        parameter, (old, own, total) = max(mixed.items(), key=lambda mixture: mixture[1])
         witness = (
-            f"the gradient of {recording.name(mixture.parameter)} that a step had used, of norm {mixture.old:.3g}, was "
-            f"still there when the next backward added its own of {mixture.own:.3g}; step {step.number} uses the sum, "
-            f"of {mixture.total:.3g}"
+            f"the gradient of {recording.name(parameter)} that a step had used, of norm {old:.3g}, was still there "
+            f"when the next backward added its own of {own:.3g}; step {step.number} uses the sum, of {total:.3g}"
         )
-        yield finding("T01", witness, value=mixture.total, threshold=mixture.own, where=step.where)
+        yield finding("T01", witness, value=total, threshold=own, where=step.where)
     if use.again:
         by = " a second time" if len(recording.by_optimizer[step.optimizer]) > 1 else ", as another optimizer did"
         names = recording.listed(use.again)

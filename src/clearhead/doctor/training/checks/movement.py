@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from functools import partial
 
 import torch
 from torch import nn
@@ -53,17 +52,14 @@ def _no_step(recording: Recording) -> list[Finding]:
 
 def _rates(recording: Recording, steps: list[OptimizerStep]) -> Iterator[Finding]:
     rates = [rate for step in steps for rate in step.rates]
-    fault = partial(finding, where=steps[0].where)
-    if min(rates, default=0.0) < 0:
-        rate = next(rate for rate in rates if rate < 0)
-        yield fault("O13", f"the learning rate is {rate:.3g}: steps increase the loss", value=rate)
-    elif rates and not any(rates) and len(steps) > 1 and not any(step.moved for step in steps):
+    if rates and not any(rates) and len(steps) > 1 and not any(step.moved for step in steps):
         witness = f"the learning rate is 0 at all {len(steps)} steps, and no weight moves"
         driven = any(event.groups & steps[0].groups for event in recording.events(Scheduled))
         unused = [] if driven else recording.schedules(steps[0].groups)
         if unused:
             witness += f"; step() of {type(unused[0]).__name__}, which sets it, was not called between them"
-        yield fault((("O07", 0.8), ("O12", 0.2)) if unused else (("O12", 0.7), ("O07", 0.3)), witness, value=0)
+        causes = (("O07", 0.8), ("O12", 0.2)) if unused else (("O12", 0.7), ("O07", 0.3))
+        yield finding(causes, witness, value=0, where=steps[0].where)
 
 
 def _stayed(recording: Recording, steps: list[OptimizerStep]) -> Iterator[Finding]:
