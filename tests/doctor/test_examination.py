@@ -202,7 +202,7 @@ def test_the_guilty_line_is_told(tmp_path: Path) -> None:
 
 def test_a_check_is_chosen_by_its_name_or_by_what_it_can_find() -> None:
     assert [one.name for one in chosen(["norms"])] == ["finite", "deterministic", "norms"]
-    assert [one for one in chosen(["K01"]) if one.name != "samplings"] == chosen(["caches"])
+    assert [one for one in chosen(["K01"]) if one.name != "generations"] == chosen(["caches"])
     assert chosen([]) == list(CHECKS)
 
 

@@ -398,6 +398,38 @@ def test_targets_of_any_name_and_of_fewer_classes_are_read(fault: str, id: str) 
     assert [(finding.id, finding.status) for finding in report.findings] == ([(id, "fail")] if id else []), str(report)
 
 
+class Odd(LossAlone):
+    """What it does where it is given targets: drops numbers, writes over them, or gives every row the same weight."""
+
+    def __init__(self, fault: str = "") -> None:
+        super().__init__()
+        self.fault = fault
+
+    def forward(self, ids: Tensor, targets: Tensor | None = None) -> Any:
+        x = self.tokens(ids).cumsum(1)
+        if targets is not None:
+            x = F.dropout(x, 0.5, training=self.fault == "drops" or self.training)
+        logits = self.head(x)
+        if targets is None:
+            return logits, None
+        if self.fault == "overwrites":
+            targets[targets == -100] = -1
+        targets = targets.masked_fill(targets == -1, -100)
+        if self.fault == "by row":
+            each = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+            return logits, (each.sum(1) / (targets >= 0).sum(1)).mean()
+        return logits, F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [("", []), ("drops", [("A08", "fail")]), ("overwrites", [("D18", "warn")]), ("by row", [("L02", "warn")])],
+)
+def test_targets_change_nothing_but_the_loss(fault: str, found: list[tuple[str, str]]) -> None:
+    report = doctor.check(Odd(fault), doctor.Spec(kind="causal"), only=["losses"])
+    assert [(finding.id, finding.status) for finding in report.findings] == found, str(report)
+
+
 class LossOfItsRow(nn.Module):
     """Inputs and targets are made of one row, the last token of which is a target only."""
 

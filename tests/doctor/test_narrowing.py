@@ -151,7 +151,7 @@ def test_what_was_asked_for_and_could_not_be_examined_is_no_all_clear(tmp_path: 
     unknown = check(model, only=["K01"])
     assert (unknown.verdict, unknown.exit_code) == ("unknown", 3)
     open_ = next(line for line in str(unknown).splitlines() if line.startswith("  open      K01"))
-    assert open_.endswith("it takes no cache")
+    assert "it takes no cache" in open_
     with pytest.raises(DataError, match="could not be judged"):
         unknown.raise_if_failed()
     late = check(model, seconds=0)

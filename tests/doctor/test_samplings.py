@@ -167,14 +167,14 @@ class TakesRanksForTokens(Tuned):
         (TakesRanksForTokens, "K11", "writes others"),
         (HotIsCold, "K11", "flatter"),
         (TooLate, "K11", "what it is at 2"),
-        (KeepsTheWorst, "K11", "not the likeliest"),
+        (KeepsTheWorst, "K11", "is more likely"),
         (KeepsAll, "K11", "top_k=5 from"),
         (DropsTheLikely, "K11", "top_p"),
     ],
 )
 def test_what_is_drawn_from_is_held_to_the_logits(model: type[Sampler], id: str | None, word: str) -> None:
-    report = check(model(), only=["samplings"])
-    outcome = next(one for one in report.checks if one.name == "samplings")
+    report = check(model(), only=["generations"])
+    outcome = next(one for one in report.checks if one.name == "generations")
     assert outcome.status == ("fail" if id else "pass"), str(report)
     assert [(finding.id, word in finding.evidence.witness) for finding in report.findings] == (
         [(id, True)] if id else []

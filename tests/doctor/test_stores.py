@@ -1,6 +1,7 @@
 """Caches that the caller makes, and caches in the model's own buffers: decoding with them is found out and judged."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -87,6 +88,19 @@ class HandsOn(Summing):
         return logits, whole, begin + ids.shape[1] + (self.fault == "off by one")
 
 
+class ReadsWholeRows(Summing):
+    """Its caller makes the state and gives whole rows; it takes their last token, and returns all that it computed."""
+
+    def forward(self, ids: Tensor, incremental_state: dict[str, Tensor] | None = None) -> tuple[Tensor, dict[str, Any]]:
+        before = None
+        if incremental_state is not None:
+            ids, before = ids[:, -1:], incremental_state.get("before")
+        logits, whole = self.read(ids, before, 0 if before is None else before.shape[1])
+        if incremental_state is not None:
+            incremental_state["before"] = whole
+        return logits, {"inner_states": [whole]}
+
+
 class OnlyCounts(Summing):
     """Told where tokens begin, it counts from there and remembers nothing."""
 
@@ -103,7 +117,8 @@ class LooksAhead(Summing):
         return logits, whole
 
 
-@pytest.mark.parametrize("model", [GivenAStore(), KeepsItInside(), IsReset(), HandsOn(), OnlyCounts(), LooksAhead()])
+@pytest.mark.parametrize("model", [GivenAStore(), KeepsItInside(), IsReset(), HandsOn(), ReadsWholeRows(), OnlyCounts(),
+                                   LooksAhead()])  # fmt: skip
 def test_sound_caches_are_followed(model: nn.Module) -> None:
     report = check(model, only=["K01"])
     assert not report.findings, str(report)
@@ -118,6 +133,7 @@ def test_sound_caches_are_followed(model: nn.Module) -> None:
         (KeepsItInside("positions"), "K01"),
         (IsReset("positions"), "K01"),
         (HandsOn("off by one"), "K01"),
+        (ReadsWholeRows("positions"), "K01"),
         (GivenAStore("shared"), "K06"),
     ],
 )

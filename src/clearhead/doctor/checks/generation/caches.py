@@ -54,6 +54,7 @@ def _decoders(subject: Subject, names: Sequence[str | None]) -> Iterator[CachedD
             yield from (CachedDecoder(subject, name, make, counts) for name in names)
     if CachedDecoder(subject, None).begins is not None:
         yield from (CachedDecoder(subject, name, hands_on=True) for name in names)
+    yield from (CachedDecoder(subject, name, lambda _: {}, whole=True) for name in names if name)
 
 
 def _refuse_forgetful(decoder: CachedDecoder, inputs: Inputs, full: Tensor) -> None:
@@ -112,7 +113,7 @@ def _token_by_token(decoder: CachedDecoder, moved: Tensor, inputs: Inputs, unles
 
 def _judged(decoder: CachedDecoder, inputs: Inputs, full: Tensor) -> list[Finding]:
     """The fault of a decoder that is right token by token, but not several at a time, or not a second time."""
-    in_threes, _ = decoder.decode(inputs, 3)
+    in_threes, _ = (None, None) if decoder.whole else decoder.decode(inputs, 3)
     value = 0.0 if in_threes is None else float(_moved(in_threes, full).max())
     if value <= TOLERANCE:
         return []

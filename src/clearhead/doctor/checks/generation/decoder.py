@@ -35,6 +35,7 @@ class CachedDecoder:
         make: makes an empty cache; without it the model makes its own.
         counts: takes the positions of the tokens, where the caller gives them.
         hands_on: the position that a call returns is where the next one begins.
+        whole: it is given the rows from their first token on, and returns the logits of the last token alone.
     """
 
     def __init__(
@@ -45,9 +46,10 @@ class CachedDecoder:
         counts: str | None = None,
         *,
         hands_on: bool = False,
+        whole: bool = False,
     ) -> None:
         self.subject, self.parameter, self.make, self.counts = subject, parameter, make, counts
-        self.hands_on, self._next = hands_on, 0
+        self.hands_on, self.whole, self._next = hands_on, whole, 0
         names = [p.name for p in parameters_of(subject.model)]
         self.more: dict[str, object] = {"use_cache": True} if "use_cache" in names else {}
         self.begins = next((name for name in names if START.search(name)), None)  # takes the first token's position
@@ -72,7 +74,8 @@ class CachedDecoder:
             Skipped: it returns no logits of them.
         """
         convention, more = self.subject.convention, dict(self.more)
-        batch = Inputs(ids, inputs.source, source_keep=inputs.source_keep)
+        read = inputs.ids[:, : begin + ids.shape[1]] if self.whole else ids
+        batch = Inputs(read, inputs.source, source_keep=inputs.source_keep)
         if self.begins is not None:
             more[self.begins] = self._next if self.hands_on and begin else begin
         if self.counts is not None:
@@ -87,7 +90,7 @@ class CachedDecoder:
         if path is None or logits is None:
             raise Skipped("with a cache it returns something else")
         self._next = next(_numbers(value), begin + columns)
-        return logits, next(_beside(value, path), cache)
+        return logits, cache if self.whole else next(_beside(value, path), cache)
 
     def decode(self, inputs: Inputs, at_once: int, until: int | None = None) -> tuple[Tensor | None, object]:
         """Read half a row at once and the rest step by step: logits (B, T, V), None without a cache, and the cache.
@@ -97,12 +100,13 @@ class CachedDecoder:
             until: stop before the step that begins at this position.
         """
         T = inputs.ids.shape[1]
-        logits, cache = self.step(inputs.ids[:, : T // 2], inputs, self.start(inputs), 0)
+        prefill = 1 if self.whole else T // 2
+        logits, cache = self.step(inputs.ids[:, :prefill], inputs, self.start(inputs), 0)
         has_state = not isinstance(cache, (tuple, list)) or any(hasattr(part, "__dict__") for part in cache)
         if cache is None or not (has_state or tensors(cache)):
             return None, cache
         outputs = [logits]
-        for begin in range(T // 2, T if until is None else until, at_once):
+        for begin in range(prefill, T if until is None else until, at_once):
             logits, cache = self.step(inputs.ids[:, begin : begin + at_once], inputs, cache, begin)
             outputs.append(logits)
         return torch.cat(outputs, dim=1), cache

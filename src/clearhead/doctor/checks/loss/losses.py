@@ -4,11 +4,14 @@ import inspect
 import re
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from itertools import product
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clearhead.doctor.calling.lengths import lengths_for
 from clearhead.doctor.calling.names import (
     CACHE,
     LABELS,
@@ -26,6 +29,7 @@ from clearhead.doctor.checks.loss.scoring import (
     LossXray,
     half_padded,
     judged_by_own_mark,
+    loss_in,
     makes_a_loss,
     number_of_labels,
     quieter,
@@ -58,35 +62,73 @@ OTHER_ROWS = 0.2  # of the targets: more than the end of a row that runs into th
 ALIGNED = ("D01", "D02", "D03", "D12")  # faults of whoever gives the loss its logits and targets
 
 
-@model_check("D02", "losses", order=220, covers=LOSS_FAULTS, needs=STEADY, of_tokens=True)
+@model_check("D02", "losses", order=220, covers=(*LOSS_FAULTS, "A08", "D18"), needs=STEADY, of_tokens=True)
 def losses(subject: Subject) -> list[Finding]:
     """The loss that forward computes is a cross-entropy of the right targets."""
     name = labels_parameter(subject)
     if name is None:
         raise Skipped("it computes no loss")
-    ids, model = subject.inputs(3, salt=9).ids, quieter(subject)
-    labels, mark = subject.inputs(3, salt=10).ids % number_of_labels(subject), None
-
-    def read(mark: int | None) -> LossXray:
-        return xray_with(subject, model, name, half_padded(subject, labels, mark))
-
-    for mark in (*MARKS, subject.pad_id):
+    lengths = [subject.calling.T, *(T for T in lengths_for(subject.model) if T > subject.calling.T)]  # it may want all
+    model, count = quieter(subject), number_of_labels(subject)
+    for T, mark in product(lengths, (*MARKS, subject.pad_id)):
+        if subject.calling.T != T:
+            subject = replace(subject, calling=replace(subject.calling, T=T))
+        labels = subject.inputs(3, salt=10).ids % count
         try:
-            result = read(mark)
+            result = _read(subject, model, name, labels, mark)
             break
-        except (IndexError, RuntimeError, ValueError):  # it does not know this mark
+        except (AssertionError, IndexError, RuntimeError, ValueError):  # it does not know this mark or length
             continue
     else:
         raise Skipped(f"'{name}' took none of -100, -1 and a padding token")
+    ids, read = subject.inputs(3, salt=9).ids, partial(_read, subject, model, name, labels)
     findings = (
         _aligned(subject, name, result.reading, ids)
         or judged_by_own_mark(subject, result, mark, read)
         or _ignores_a_token(subject, model, name, mark)
         or _outweighed(result)
     )
-    # a batch given twice should have the loss of that batch: what a model returns as its loss is not a sum
-    findings = [replace(fault, status="fail") if fault.id == "L10" else fault for fault in findings]
-    return [replace(fault, where=_where(subject, result, fault.id)) for fault in findings]
+    # what a model returns as its loss is not a sum; that rows have the same weight may be meant
+    certain: dict[str, Status] = {"L10": "fail", "L02": "warn"}
+    findings = [replace(fault, status=certain.get(fault.id, fault.status)) for fault in findings]
+    findings = [replace(fault, where=_where(subject, result, fault.id)) for fault in findings]
+    has_failed = any(fault.status == "fail" for fault in findings)
+    return findings + ([] if has_failed else _of_the_call(subject, model, name, result))
+
+
+def _of_the_call(subject: Subject, model: nn.Module, name: str, result: LossXray) -> list[Finding]:
+    """With targets it computes the same in evaluation whenever it is called, and leaves the targets as they are."""
+    inputs, labels = subject.inputs(3, salt=9), result.reading.ids
+    label_batch = labels.t() if subject.convention.time_first else labels
+
+    def called() -> tuple[float | None, Tensor]:
+        targets = label_batch.clone()
+        loss = loss_in(subject.convention.raw(model, inputs, **{name: targets}))
+        return None if loss is None else float(loss.detach()), targets
+
+    with torch.enable_grad():
+        (first, targets), (second, _) = called(), called()
+    if result.dropouts and first != second and not model.training:
+        drop = result.dropouts[0]
+        witness = f"given '{name}', {drop.name} drops numbers in eval(): one batch has losses {first:.4f}, {second:.4f}"
+        return [finding("A08", witness, where=Where("", type(subject.model).__name__, drop.file, drop.line))]
+    if not torch.equal(targets, label_batch):
+        row, position = first_true(targets != label_batch)
+        witness = f"a call overwrites '{name}' {position} of row {row}: {int(label_batch[row, position])} becomes"
+        return [
+            finding(
+                "D18",
+                f"{witness} {int(targets[row, position])}",
+                where=place_of_module("", subject.model),
+                status="warn",
+            )
+        ]
+    return []
+
+
+def _read(subject: Subject, model: nn.Module, name: str, labels: Tensor, mark: int | None) -> LossXray:
+    """What it asks for if the second half of a row is marked as nothing to learn."""
+    return xray_with(subject, model, name, half_padded(subject, labels, mark))
 
 
 def labels_parameter(subject: Subject) -> str | None:

@@ -26,7 +26,7 @@ ALIKE = 1e-4  # of the logits' spread: they are the same but for rounding
 class LossXray:
     """What a loss asks for: its X-ray, the logits (B, T, V) that it is made of, and the modules that were called.
 
-    `compared`: the numbers that labels are compared with on its way.
+    `compared`: the numbers that labels are compared with on its way. `dropouts`: what would have dropped numbers.
     """
 
     reading: Xray
@@ -34,6 +34,7 @@ class LossXray:
     loss: Tensor
     calls: list[ModuleCall]
     compared: frozenset[int]
+    dropouts: list[ModuleCall]
 
     def judged(self, subject: Subject, *, mark: int | None, shifts: bool | None = None) -> list[Finding]:
         """Its faults, see `judge`. `mark`: the label where there is nothing to learn."""
@@ -120,7 +121,8 @@ def xray_of_call(
     Raises:
         Skipped: it returns no loss, or its logits are not to be found.
     """
-    with torch.enable_grad(), without_dropout(), recorded_modules(model) as calls, recorded_ops() as ops:
+    dropping = without_dropout()
+    with torch.enable_grad(), dropping, recorded_modules(model) as calls, recorded_ops() as ops:
         value = call()
     loss, returned = loss_in(value), logits_in(subject, value, labels.shape)
     if loss is None:
@@ -140,7 +142,7 @@ def xray_of_call(
         slope[:, -1] = 0  # its target is a token more than there are labels
     logits, slope = undone(logits, slope)
     reading = read(slope, logits, labels, float(loss.detach()))
-    return LossXray(reading, logits, loss, calls, frozenset(_compared_with(ops.calls, labels)))
+    return LossXray(reading, logits, loss, calls, frozenset(_compared_with(ops.calls, labels)), dropping.dropouts)
 
 
 def _compared_with(operations: Sequence[ModuleCall], labels: Tensor) -> Iterator[int]:
