@@ -90,7 +90,7 @@ def _check(request: dict[str, Any]) -> dict[str, Any]:
     from clearhead.doctor.load.naming import read
 
     batch = load_batch(request["batch"]) if request["batch"] else None
-    model = _model(request["target"], request["factory"], request["settings"])
+    model = _model(request)
     if isinstance(model, torch.nn.Module) and sum(parameter.numel() for parameter in model.parameters()) < SMALL:
         torch.set_num_threads(1)  # on small matrices a second thread makes the examination a sixth longer
     origin = "run" if request["factory"] else read(request["target"]).kind
@@ -113,25 +113,24 @@ def _compare(request: dict[str, Any]) -> dict[str, Any]:
     from clearhead.doctor import compare
 
     names = request["target"], request["other"]
-    factories = request["factory"], request["other_factory"]
-    a, b = (_model(name, factory, request["settings"]) for name, factory in zip(names, factories, strict=True))
+    a, b = _model(request), _model(request | {"target": request["other"], "factory": request["other_factory"]})
     return compare(a, b, kind=request["kind"], seed=request["seed"], names=names).as_json()
 
 
-def _model(target: str, factory: tuple[str, str] | None, settings: dict[str, str]) -> Any:
+def _model(request: dict[str, Any]) -> Any:
     """What the target or its factory makes. The settings are for architectures only."""
     from clearhead.doctor.load.loading import load
     from clearhead.doctor.load.naming import read
 
     libraries = list(sys.path)
-    if factory:
-        home, argument = factory
+    if request["factory"]:
+        home, argument = request["factory"]
         module, _, name = home.partition(":")
         model = getattr(importlib.import_module(module), name)(argument)
     else:
-        kind = read(target).kind
+        kind = read(request["target"]).kind
         with _without_collection() if kind in ("architecture", "checkpoint") else nullcontext():
-            model = load(target, settings if kind == "architecture" else None)
+            model = load(request["target"], request["settings"] if kind == "architecture" else None)
     sys.path.extend(path for path in libraries if path not in sys.path)  # in case the target removed some
     return model
 
@@ -142,7 +141,7 @@ def _task(name: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
         return TASKS[name]
     module, _, function = name.partition(":")
     look = getattr(importlib.import_module(module), function)
-    return lambda request: look(_model(request["target"], request["factory"], request["settings"]), request)
+    return lambda request: look(_model(request), request)
 
 
 TASKS = {"check": _check, "loss": _examine_loss, "compare": _compare, "train": _train}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from clearhead.doctor.calling.outputs import follow, tensors
-from clearhead.doctor.checks.parts.effects import NUDGE, OTHER
+from clearhead.doctor.checks.parts.effects import OTHER
 from clearhead.doctor.probes.tensors import relative_change
 from clearhead.doctor.state_guard import kept, restored
 from clearhead.doctor.training.events import Embedded, Forward
@@ -63,17 +63,8 @@ def other_tokens(embedded: Embedded, ids: Tensor) -> Iterator[None]:
         yield
 
 
-def has_effect(forward: Forward, parameter: nn.Parameter, *, training: bool) -> bool:
-    """Whether other numbers in a parameter change what the loss reads; call it within `trying`."""
-    return _effect(forward, parameter, training, OTHER) > CLOSE
-
-
-def is_threshold(forward: Forward, parameter: nn.Parameter, *, training: bool) -> bool:
-    """Whether slightly different numbers change nothing at all: they are only compared with; within `trying`."""
-    return not _effect(forward, parameter, training, NUDGE)
-
-
-def _effect(forward: Forward, parameter: nn.Parameter, training: bool, size: float) -> float:
+def effect(forward: Forward, parameter: nn.Parameter, *, training: bool, size: float = OTHER) -> float:
+    """How far noise on a parameter moves what the loss reads, of the largest number; call it within `trying`."""
     before = run(forward, training=training)
     noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
     with kept([parameter]):

@@ -14,7 +14,7 @@ from clearhead.doctor.probes.loss import FEW, STRAIGHT, Xray, is_probability
 from clearhead.doctor.probes.tensors import first_true
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
-from clearhead.doctor.training.checks.base import first_of, training_check
+from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.logits import LogitsXray
 from clearhead.doctor.training.recording import Recording
 from clearhead.doctor.training.trials import CLOSE, difference, other_tokens, run, trying
@@ -26,14 +26,10 @@ TAIL = 3  # equal targets at the end of a row that look like padding
 
 
 @training_check(
-    "D02",
-    "asking",
-    order=110,
-    covers=("D01", "D02", "D04", "D05", "D12", "L02", "L03", "L04", "L05", "L07", "M01"),
-    holds="the loss is a cross-entropy that asks for the next token or for hidden ones, and not for padding",
+    "D02", "asking", order=110, covers=("D01", "D04", "D05", "D12", "L02", "L03", "L04", "L05", "L07", "M01")
 )
 def asking(recording: Recording) -> list[Finding]:
-    """The loss is a cross-entropy, its targets are the next tokens or hidden ones, and it scores no padding."""
+    """The loss is a cross-entropy that asks for the next token or for hidden ones, and not for padding."""
     xrays = [xray for xray in recording.xrays if len(xray.logits)]
     if not xrays:
         raise Skipped("no logits over tokens were found between the model and its loss")

@@ -7,7 +7,7 @@ from clearhead.doctor.probes.tensors import are_same
 from clearhead.doctor.probes.tracing import home_of
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding, Where
-from clearhead.doctor.training.checks.base import first_of, training_check
+from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.events import Backward, Forward
 from clearhead.doctor.training.recording import Recording
 from clearhead.doctor.training.trials import CLOSE, difference, run, trying
@@ -15,9 +15,9 @@ from clearhead.doctor.training.trials import CLOSE, difference, run, trying
 UNHEARD = "no forward of the model was followed by a backward"
 
 
-@training_check("T06", "modes", order=80, covers=("T06", "V02"), holds="dropout drops in training, and only there")
+@training_check("T06", "modes", order=80, covers=("V02",))
 def modes(recording: Recording) -> list[Finding]:
-    """Dropout drops while the model learns, and at no other time."""
+    """Dropout drops in training, and only there."""
     if not recording.learned:
         raise Skipped(UNHEARD)
     return [*_asleep(recording), *first_of(_partly_asleep(recording)), *first_of(_awake(recording))]
@@ -67,9 +67,9 @@ def _awake(recording: Recording) -> Iterator[Finding]:
             yield finding("V02", witness, where=event.where, status="warn")
 
 
-@training_check("D17", "batches", order=100, covers=("D17", "D18"), holds="batches differ, and are not written to")
+@training_check("D17", "batches", order=100, covers=("D18",))
 def batches(recording: Recording) -> list[Finding]:
-    """Every step gets another batch, and forward leaves it unchanged."""
+    """Batches differ, and are not written to."""
     if not recording.learned:
         raise Skipped(UNHEARD)
     return [*first_of(_changed(recording)), *_repeated(recording)]

@@ -6,21 +6,22 @@ from collections.abc import Iterator
 from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.parts.effects import NUDGE
 from clearhead.doctor.checks.parts.gradients import SOMETIMES
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.training.checks.base import first_of, training_check
+from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.events import Backward, Forward, OptimizerStep
 from clearhead.doctor.training.gradient_log import Use
 from clearhead.doctor.training.recording import Recording
-from clearhead.doctor.training.trials import has_effect, has_gradient, is_threshold, trying
+from clearhead.doctor.training.trials import CLOSE, effect, has_gradient, trying
 
 TRIED = 24  # parameters whose effect is measured
 
 
-@training_check("I06", "graph", order=10, covers=("I06",), holds="each backward reaches parameters")
+@training_check("I06", "graph", order=10)
 def graph(recording: Recording) -> list[Finding]:
-    """Every backward reaches some parameter."""
+    """Each backward reaches parameters."""
     vanished = any(a.present for a in recording.accounts) and not any(a.reached for a in recording.accounts)
     for backward in recording.backwards:
         trainable = any(p.requires_grad for forward in backward.forwards for p in forward.module.parameters())
@@ -34,12 +35,10 @@ def graph(recording: Recording) -> list[Finding]:
     return []
 
 
-@training_check(
-    "R02", "numbers", order=20, covers=("R01", "R02"), holds="losses and gradients are finite", needs=("graph",)
-)
+@training_check("R02", "numbers", order=20, covers=("R01",), needs=("graph",))
 def numbers(recording: Recording) -> list[Finding]:
-    """Losses and the gradients that steps use are finite. Only the first that is not is reported: the rest follows."""
-    for event in recording.timeline:
+    """Losses and gradients are finite."""
+    for event in recording.timeline:  # only the first that is not is reported: the rest follows
         if isinstance(event, Backward) and (math.isnan(event.loss) or (math.isinf(event.loss) and event.scale == 1)):
             return [finding("R01", f"the loss is {event.loss}", where=event.where)]
         for use in event.uses if isinstance(event, OptimizerStep) else ():
@@ -50,16 +49,9 @@ def numbers(recording: Recording) -> list[Finding]:
     return []
 
 
-@training_check(
-    "T01",
-    "cleared",
-    order=30,
-    covers=("T01", "T02", "T11"),
-    holds="a step uses what the backwards since the last step computed, all of it, once",
-    needs=("graph",),
-)
+@training_check("T01", "cleared", order=30, covers=("T02", "T11"), needs=("graph",))
 def cleared(recording: Recording) -> list[Finding]:
-    """A step uses what the backwards since the last one computed, all of it, once."""
+    """A step uses what the backwards since the last step computed, all of it, once."""
     return first_of(*(_misused(recording, step, use) for step in recording.steps for use in step.uses))
 
 
@@ -90,16 +82,9 @@ def _misused(recording: Recording, step: OptimizerStep, use: Use) -> Iterator[Fi
         yield finding("T02", witness, value=0, where=step.where)
 
 
-@training_check(
-    "A13",
-    "effects",
-    order=130,
-    covers=("I06", "A13"),
-    holds="what is to be trained and has an effect has a gradient",
-    needs=("graph", "coverage"),
-)
+@training_check("A13", "effects", order=130, covers=("I06",), needs=("graph", "coverage"))
 def effects(recording: Recording) -> list[Finding]:
-    """A parameter that is to be trained has a gradient if it has an effect."""
+    """What is to be trained and has an effect has a gradient."""
     if not recording.steps or not recording.learned:
         raise Skipped("no step was made")
     cut: list[nn.Parameter] = []
@@ -130,11 +115,13 @@ def _sort(
     training = forward.training
     with attempt() as attempted, trying(recording, forward.module):
         for parameter in bare:
-            if has_effect(forward, parameter, training=training):
-                is_balance = parameter.dim() < 2 and is_threshold(forward, parameter, training=training)
+            name = recording.name(parameter)
+            if effect(forward, parameter, training=training) > CLOSE:
+                # numbers that others are only compared with, to balance experts, have no gradient and need none
+                is_balance = parameter.dim() < 2 and not effect(forward, parameter, training=training, size=NUDGE)
                 if not is_balance and not has_gradient(forward, parameter, training=training):
                     cut.append(parameter)
-            elif not SOMETIMES.search(recording.name(parameter)) and not has_effect(forward, parameter, training=False):
+            elif not SOMETIMES.search(name) and effect(forward, parameter, training=False) <= CLOSE:
                 idle.append(parameter)
     if attempted.failed:
         raise Skipped(f"the batch could not be run again ({attempted.kind})")

@@ -8,7 +8,7 @@ from torch import nn
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.training.checks.base import first_of, training_check
+from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.events import Move, OptimizerStep, Scaled, Scheduled, parameters_held
 from clearhead.doctor.training.recording import Recording
 
@@ -17,16 +17,9 @@ HALF = (torch.float16, torch.bfloat16)
 LOST = 0.5  # share of the numbers with a gradient that rounding leaves unchanged
 
 
-@training_check(
-    "T07",
-    "movement",
-    order=50,
-    covers=("T07", "O07", "O12", "O13", "R05"),
-    holds="what has a gradient moves, and by less than its own norm",
-    needs=("graph", "numbers", "cleared"),
-)
+@training_check("T07", "movement", order=50, covers=("O07", "O12", "O13", "R05"), needs=("graph", "numbers", "cleared"))
 def movement(recording: Recording) -> list[Finding]:
-    """A step moves every parameter that has a gradient, by less than its own norm."""
+    """What has a gradient moves, and by less than its own norm."""
     if not recording.steps:
         return _no_step(recording)
     findings: list[Finding] = []

@@ -12,7 +12,7 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.tensors import is_same
 from clearhead.doctor.report.findings import Finding, Status
-from clearhead.doctor.training.checks.base import first_of, training_check
+from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.events import Created, Forward, OptimizerStep
 from clearhead.doctor.training.gradient_log import norm, sample
 from clearhead.doctor.training.recording import Recording
@@ -22,16 +22,9 @@ DECOUPLED = 0.01  # a decay of this size is meant for AdamW; as a part of Adam's
 COUPLED = ("Adam", "NAdam", "RAdam", "Adamax")
 
 
-@training_check(
-    "O01",
-    "coverage",
-    order=40,
-    covers=("O01", "O02", "O16", "O17", "O14", "E01"),
-    holds="what has gradients is in an optimizer, what is in one is the model's, and nothing frozen moves",
-    needs=("graph",),
-)
+@training_check("O01", "coverage", order=40, covers=("O02", "O16", "O17", "O14", "E01"), needs=("graph",))
 def coverage(recording: Recording) -> list[Finding]:
-    """Parameters with gradients are in an optimizer, once, and an optimizer holds only parameters of what runs."""
+    """What has gradients is in an optimizer, what is in one is the model's, and nothing frozen moves."""
     if not recording.steps:
         raise Skipped("no step was made")
     lost = first_of(_recreated(recording), _missing(recording), _left_out(recording))
@@ -134,11 +127,9 @@ def _untied(recording: Recording) -> Iterator[Finding]:
             yield finding("E01", witness, where=recording.where(head), status=status)
 
 
-@training_check(
-    "O03", "settings", order=90, covers=("O03", "O05", "O06"), holds="decay and moments are as they usually are"
-)
+@training_check("O03", "settings", order=90, covers=("O05", "O06"))
 def settings(recording: Recording) -> list[Finding]:
-    """Weight decay and betas of every optimizer that stepped."""
+    """Decay and moments are as they usually are."""
     optimizers = {id(owner): owner for owner in [*recording.optimizers, *recording.event_log.kept]}
     stepped = [owner for key, owner in optimizers.items() if key in recording.by_optimizer]
     groups = [(owner, group) for owner in stepped for group in getattr(owner, "param_groups", ()) if group["params"]]

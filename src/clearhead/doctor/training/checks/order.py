@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.training.checks.base import first_of, training_check
+from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.events import Backward, Clip, Event, Forward, OptimizerStep, Scaled, Scheduled
 from clearhead.doctor.training.recording import Recording
 
@@ -15,15 +15,9 @@ MEASURING = 1e6  # a limit above which clipping only serves to return the norm
 CLOSE = 1.01  # times the limit: a clipped gradient may exceed it by rounding
 
 
-@training_check(
-    "T05",
-    "clipping",
-    order=60,
-    covers=("T04", "T05"),
-    holds="gradients are clipped between the last backward and the step, and unscaled",
-)
+@training_check("T05", "clipping", order=60, covers=("T04",))
 def clipping(recording: Recording) -> list[Finding]:
-    """Gradients are clipped after they are complete and before they are used."""
+    """Gradients are clipped between the last backward and the step, and unscaled."""
     clips = [c for c in recording.events(Clip) if c.limit < MEASURING and math.isfinite(c.limit)]
     if not clips:
         raise Skipped("no gradient is clipped")
@@ -82,11 +76,9 @@ def _early(clip: Clip, coming: Sequence[Event]) -> Iterator[Finding]:
         yield finding("T05", witness, value=length, threshold=clip.limit, where=clip.where)
 
 
-@training_check(
-    "O09", "scheduling", order=70, covers=("O08", "O09", "O15"), holds="the schedule steps after the optimizer"
-)
+@training_check("O09", "scheduling", order=70, covers=("O08", "O15"))
 def scheduling(recording: Recording) -> list[Finding]:
-    """A scheduler steps after each step of its optimizer."""
+    """The schedule steps after the optimizer."""
     scheduled = recording.events(Scheduled)
     if not scheduled:
         raise Skipped("no scheduler stepped")

@@ -8,7 +8,7 @@ from clearhead.doctor.checks.base import Skipped, finding
 from clearhead.doctor.checks.loss.judge import of_total
 from clearhead.doctor.probes.loss import STRAIGHT
 from clearhead.doctor.report.findings import Finding
-from clearhead.doctor.training.checks.base import first_of, training_check
+from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.events import Backward, OptimizerStep, Scaled
 from clearhead.doctor.training.logits import LogitsXray
 from clearhead.doctor.training.recording import Recording
@@ -19,16 +19,9 @@ UNEVEN = 0.01  # relative difference of the weights of tokens of two micro-batch
 Part = tuple[Backward, LogitsXray]
 
 
-@training_check(
-    "T03",
-    "totals",
-    order=120,
-    covers=("T03", "L01", "L10"),
-    holds="the weights of all tokens of a step sum to one, however the batch was split",
-    needs=("asking",),
-)
+@training_check("T03", "totals", order=120, covers=("L01", "L10"), needs=("asking",))
 def totals(recording: Recording) -> list[Finding]:
-    """The loss of a step is a mean over all its tokens: their weights sum to one, however the batch was split."""
+    """The weights of all tokens of a step sum to one, however the batch was split."""
     if cleared := first_of(_cleared(recording)):
         return cleared
     steps = [(parts, step) for parts, step in _parts(recording) if parts]
