@@ -5,7 +5,13 @@ from importlib import import_module
 from keyword import iskeyword
 
 from clearhead.cli import interrupts
-from clearhead.cli.environment import collector_at_rest, keep_standard_handles, leave, prepare_process
+from clearhead.cli.environment import (
+    collector_at_rest,
+    keep_standard_handles,
+    leave,
+    leave_output_to_the_first,
+    prepare_process,
+)
 from clearhead.cli.help_text import aligned
 from clearhead.cli.output import Output, in_flags, json_line, notice, printable_streams, standard_output
 from clearhead.errors import ClearheadError, DataError, InterruptedRunError, OutputError, UsageError
@@ -53,6 +59,7 @@ Every verb takes --json.
 def run_process() -> None:
     """Run the command that the process was started with, and end the process with its code."""
     keep_standard_handles()
+    leave_output_to_the_first()
     with printable_streams():  # also for what is printed of a programming error
         code = run(sys.argv[1:])
         interrupts.ignore()

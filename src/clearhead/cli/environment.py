@@ -39,6 +39,12 @@ def keep_standard_handles() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free, which is this one
 
 
+def leave_output_to_the_first() -> None:
+    """Of several processes that torchrun started with the same command, only rank 0 prints its result."""
+    if int(os.environ.get("RANK", "0")) > 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 @contextmanager
 def collector_at_rest() -> Iterator[None]:
     """While modules load, nothing becomes garbage that is worth looking for among all that stays."""

@@ -5,6 +5,7 @@ from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped
 from clearhead.training.loop import fit
 from clearhead.training.optimizers import Optimizer, build_optimizer, check_optimizer
 from clearhead.training.precision import autocast, has_bfloat16, resolve_precision
+from clearhead.training.processes import Processes, ProcessLostError, join_processes
 from clearhead.training.schedules import SCHEDULES, learning_rate
 from clearhead.training.train_step import is_out_of_memory
 
@@ -14,6 +15,8 @@ __all__ = [
     "Event",
     "Notice",
     "Optimizer",
+    "ProcessLostError",
+    "Processes",
     "SaveDue",
     "Stepped",
     "TrainingState",
@@ -24,6 +27,7 @@ __all__ = [
     "fit",
     "has_bfloat16",
     "is_out_of_memory",
+    "join_processes",
     "learning_rate",
     "resolve_precision",
 ]

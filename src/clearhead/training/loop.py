@@ -173,7 +173,9 @@ class _Loop:
         self.model.train()
         self.model.zero_grad(set_to_none=True)
         loss = self.train_step.gradient(tensors, tokens=tokens, seed=self.seed, step=step)
-        loss_and_norm = torch.stack([loss, clip_gradient(self.model, self.config.max_grad_norm)]).tolist()
+        norm = clip_gradient(self.model, self.config.max_grad_norm)
+        group = self.train_step.processes  # each has the loss of its rows, and all have the norm of the same gradient
+        loss_and_norm = group.sum(torch.stack([loss, norm / group.world_size])).tolist()
         return loss_and_norm[0], loss_and_norm[1]
 
     def _advance(self, tokens: int, *, finite: bool) -> None:

@@ -5,6 +5,7 @@ tokens, leaves loss and gradient what they are.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,21 +185,35 @@ def make_loss_fn(
     return loss_fn
 
 
-def backward(loss_fn: LossFunction, batch: Sequence[Tensor], *, tokens: int, parts: int = 1) -> Tensor:
+def backward(
+    loss_fn: LossFunction,
+    batch: Sequence[Tensor],
+    *,
+    tokens: int,
+    parts: int = 1,
+    world_size: int = 1,
+    no_sync: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Tensor:
     """Add the gradient of the batch's loss to the parameters, `parts` micro-batches one after the other.
 
     Args:
         loss_fn: see `make_loss_fn`.
         batch: inputs and, last, targets (B, T); each split along its first axis.
         tokens: what to divide by: the counted targets of the whole batch.
+        world_size: the processes that share the batch. Their gradients are averaged, so each is taken as many times.
+        no_sync: entered for every micro-batch but the last, after which the processes' gradients are reduced.
 
     Returns:
-        The loss without smoothing, (), without a graph: comparable with the held-out loss.
+        The loss without smoothing, (), without a graph: comparable with the held-out loss. Of these rows alone.
     """
     loss = torch.zeros((), device=batch[-1].device)
-    for part in zip(*(tensor.tensor_split(parts) for tensor in batch), strict=True):
-        if len(part[-1]):
-            smoothed, plain = loss_fn(*part)
-            (smoothed / max(1, tokens)).backward()  # type: ignore[no-untyped-call]
+    micro_batches = list(zip(*(tensor.tensor_split(parts) for tensor in batch), strict=True))
+    filled = [micro_batch for micro_batch in micro_batches if len(micro_batch[-1])]
+    if not filled and world_size > 1:
+        filled = micro_batches[:1]  # a process without rows takes part, or the others wait for it
+    for index, micro_batch in enumerate(filled):
+        with nullcontext() if index == len(filled) - 1 else no_sync():
+            smoothed, plain = loss_fn(*micro_batch)
+            (smoothed * world_size / max(1, tokens)).backward()  # type: ignore[no-untyped-call]
             loss += plain / max(1, tokens)
     return loss

@@ -1,4 +1,4 @@
-"""Dropout's randomness as a pure function of (seed, step), so that nothing about it needs saving."""
+"""Dropout's randomness as a pure function of (seed, step, rank), so that nothing about it needs saving."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +10,14 @@ _DROPOUT = 0x64726F70  # "drop": keeps these draws apart from other uses of the 
 
 
 @contextmanager
-def randomness_of(seed: int, step: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's global generators from (seed, step) inside the `with`; restore their state after it.
+def randomness_of(seed: int, step: int, device: torch.device, *, rank: int = 0) -> Iterator[None]:
+    """Seed torch's global generators from (seed, step, rank) inside the `with`; restore their state after it.
 
-    Dropout takes no generator argument, so it needs the global ones.
+    Dropout takes no generator argument, so it needs the global ones. Each process of a training drops by draws of its
+    own, or rows of the same batch would lose the same units.
     """
-    number = int(np.random.SeedSequence(seed, spawn_key=(_DROPOUT, step)).generate_state(1, np.uint64)[0])
+    key = (_DROPOUT, step, rank) if rank else (_DROPOUT, step)  # rank 0 draws what a process that is alone draws
+    number = int(np.random.SeedSequence(seed, spawn_key=key).generate_state(1, np.uint64)[0])
     on_cpu = device.type == "cpu"
     with torch.random.fork_rng(devices=[] if on_cpu else [device], device_type=device.type):
         torch.default_generator.manual_seed(number)

@@ -1,22 +1,28 @@
 """The gradient of one step: in the precision that the processor has, compiled where that pays, eager where it fails."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from clearhead.config import TrainConfig
+from clearhead.data import IGNORED
 from clearhead.errors import ClearheadError
 from clearhead.models import LanguageModel
 from clearhead.options import option
 from clearhead.training.loss import Forward, LossFunction, Smoothing, backward, make_loss_fn
 from clearhead.training.precision import autocast, resolve_precision
+from clearhead.training.processes import Processes, naming_the_lost
 from clearhead.training.randomness import randomness_of
 
 
 class TrainStep:
-    """Runs a model forward and backward. `notice` holds a sentence if compiling failed and eager took over."""
+    """Runs a model forward and backward. `notice` holds a sentence if compiling failed and eager took over.
+
+    Processes that share a training each take their rows of the batch, and have the same gradient afterwards.
+    """
 
     def __init__(self, model: nn.Module, config: TrainConfig, body: Forward | None = None) -> None:
         self.model = model
@@ -31,15 +37,21 @@ class TrainStep:
         self._eager_loss_fn: LossFunction = self._in_precision(loss_fn)
         compiles = config.compile == "on" or (config.compile == "auto" and self.device.type == "cuda")
         self._loss_fn: LossFunction = torch.compile(self._eager_loss_fn) if compiles else self._eager_loss_fn
+        self._no_sync: Callable[[], AbstractContextManager[object]] = nullcontext
+        self.processes = Processes.joined()
+        if self.processes.world_size > 1:
+            replica = DistributedDataParallel(_Replica(model, self._loss_fn), gradient_as_bucket_view=True)
+            self._loss_fn = self._eager_loss_fn = replica
+            self._no_sync = replica.no_sync
 
     def gradient(self, batch: Sequence[Tensor], *, tokens: int, seed: int, step: int) -> Tensor:
         """Add the gradient of the batch's loss, which is returned, to the parameters; a pure function of its arguments.
 
         Raises:
-            ClearheadError: the device's memory is too small for the batch.
+            ClearheadError: the device's memory is too small for the batch, or another process was lost.
         """
-        with explain_out_of_memory(self.config):
-            on_device = [to_device(tensor, self.device) for tensor in batch]
+        with explain_out_of_memory(self.config), naming_the_lost():
+            on_device = [to_device(tensor, self.device) for tensor in self.processes.rows(batch)]
             try:
                 return self._run(on_device, tokens=tokens, seed=seed, step=step)
             except torch.OutOfMemoryError:
@@ -57,8 +69,15 @@ class TrainStep:
             return self._run(on_device, tokens=tokens, seed=seed, step=step)
 
     def _run(self, batch: Sequence[Tensor], *, tokens: int, seed: int, step: int) -> Tensor:
-        with randomness_of(seed, step, self.device):
-            return backward(self._loss_fn, batch, tokens=tokens, parts=self.config.micro_batches)
+        with randomness_of(seed, step, self.device, rank=self.processes.rank):
+            return backward(
+                self._loss_fn,
+                batch,
+                tokens=tokens,
+                parts=self.config.micro_batches,
+                world_size=self.processes.world_size,
+                no_sync=self._no_sync,
+            )
 
     def _in_precision(self, loss_fn: LossFunction) -> LossFunction:
         def computed(*batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,6 +85,22 @@ class TrainStep:
                 return loss_fn(*batch)
 
         return computed
+
+
+class _Replica(nn.Module):
+    """A model with its loss, as the module that DDP wraps: the head and the loss are computed in one go."""
+
+    def __init__(self, model: nn.Module, loss_fn: LossFunction) -> None:
+        super().__init__()
+        self.model, self.loss_fn = model, loss_fn
+
+    def forward(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
+        """A batch, its targets last -> the sums of its losses, (), (); 0 with a zero gradient where nothing counts."""
+        targets = batch[-1]
+        if targets.numel() and (targets.device.type != "cpu" or bool((targets != IGNORED).any())):
+            return self.loss_fn(*batch)
+        nothing = torch.stack([0 * p.sum() for p in self.model.parameters() if p.requires_grad]).sum()
+        return nothing, nothing.detach()
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

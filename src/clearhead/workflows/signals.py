@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from clearhead.errors import InterruptedRunError, OutputError
+from clearhead.training import Processes
 from clearhead.workflows.events import Observer, WorkflowEvent
 from clearhead.workflows.tasks import Batches
 
@@ -34,20 +35,24 @@ class Interruption:
         self.stop = True
 
 
-def interruptible_batches(interrupted: Interruption, batch: Batches, stop_file: Path) -> Batches:
+def interruptible_batches(
+    interrupted: Interruption, batch: Batches, stop_file: Path, group: Processes | None = None
+) -> Batches:
     """Batches until a stop is requested. It takes effect between steps, after the last step's events were delivered.
 
     Args:
         interrupted: the request of a signal or of an output that failed.
         batch: the batches of the training.
         stop_file: a file that requests a stop by being there; it is removed when it is seen.
+        group: the processes that share the training, which all stop before the same step.
     """
+    group = group or Processes()
 
     def next_batch(step: int) -> Sequence[Tensor]:
-        if stop_file.exists():
+        if group.is_first and stop_file.exists():
             stop_file.unlink(missing_ok=True)
             interrupted.stop, interrupted.reason = True, f"{stop_file} asked for it: "
-        if interrupted.is_set():
+        if any(group.agree(interrupted.is_set())):
             raise KeyboardInterrupt
         return batch(step)
 

@@ -16,6 +16,7 @@ from clearhead.training import (
     Event,
     Notice,
     Optimizer,
+    Processes,
     SaveDue,
     TrainingState,
     build_optimizer,
@@ -38,6 +39,7 @@ from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.recorder import Recorder, drop_records_after
 from clearhead.workflows.runs.report import is_complete, write_report
 from clearhead.workflows.runs.tensorboard import TensorBoard
+from clearhead.workflows.sharing import evaluate, lead, planned, shared, started_before
 from clearhead.workflows.signals import interruptible, interruptible_batches, stop_on_output_error
 from clearhead.workflows.tasks import Task, open_task
 
@@ -46,6 +48,7 @@ PAUSE = 0.2  # seconds between two events about the preparation
 LESS_MEMORY = "lower `train.batch_size`, `model.block_size` or `model.d_model`, or raise `train.micro_batches`"
 
 
+@shared
 @has_arguments(RunConfig)
 def train(
     source: str | Path | None = None,
@@ -84,6 +87,8 @@ def train(
         ClearheadError: one sentence on what is wrong; InterruptedRunError after Ctrl-C, with everything saved.
     """
     start_time = time.perf_counter() if start_time is None else start_time
+    if run_before := started_before(None if out is None else Path(out)):
+        return resume(run_before, progress=progress, on_event=on_event)
     settings = collect_settings(source, config, options, timed=minutes is not None)
     pretrained = None if start_from is None else open_pretrained(start_from)
     start = choose_start(settings, preset, minutes, pretrained, start_time=start_time)  # before anything slow
@@ -100,6 +105,7 @@ def train(
     return Run(run.folder)
 
 
+@shared
 @has_arguments(RunConfig)
 def resume(
     run: str | Path | RunFolder | None = None,
@@ -128,6 +134,7 @@ def resume(
         task = opened.task()
         if config == before and is_complete(opened, task):
             on_event(Notice(_nothing_left(opened)))
+            lead(opened, None)
         else:
             _train(opened, config, task, on_event, check=True)
     return Run(opened.folder)
@@ -185,16 +192,18 @@ def _train(
             checkpoints.save(run.checkpoints, model, optimizer, state, keep=config.train.keep_checkpoints)
         run.begin(config, task)
         run.stop_file.unlink(missing_ok=True)  # meant for a training that has ended
+        group = Processes.joined()
+        lead(run, config, state, is_timed=budget is not None)
         events = fit(
             model,
             config.train,
-            interruptible_batches(interrupted, task.batches(config), run.stop_file),
+            interruptible_batches(interrupted, task.batches(config), run.stop_file, group),
             seed=config.seed,
             optimizer=optimizer,
             state=state,
-            evaluate=lambda: task.evaluate(model, config),
+            evaluate=lambda: evaluate(task, model, config, group),
             body=task.body(model),
-            steps=None if budget is None else budget.steps,
+            steps=None if budget is None else planned(group, budget),
         )
         if budget is not None:
             events = _apply_budget(budget, events, run, config, on_event)

@@ -14,7 +14,17 @@ import clearhead
 from clearhead.files import write_text
 from clearhead.inspection import bits_per_byte
 from clearhead.models import LanguageModel
-from clearhead.training import Evaluated, Event, Notice, Optimizer, SaveDue, Stepped, TrainingState, checkpoints
+from clearhead.training import (
+    Evaluated,
+    Event,
+    Notice,
+    Optimizer,
+    Processes,
+    SaveDue,
+    Stepped,
+    TrainingState,
+    checkpoints,
+)
 from clearhead.workflows.events import Observer, Read, Sampled, WeightsAveraged
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import Task
@@ -82,6 +92,8 @@ class Recorder:
                 "steps": self.run.config.train.steps,
                 "floor": self.task.floor,
                 "process": os.getpid(),
+                "processes": Processes.joined().world_size,
+                "launcher": os.getppid(),
                 "threads": torch.get_num_threads(),
                 "device": str(self.model.device),
                 "versions": versions,

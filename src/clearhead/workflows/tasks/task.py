@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Self
 
@@ -118,9 +119,12 @@ class Task(ABC):
         body = self.body(model)
         return model if body == model.body else lambda *inputs: model.head(body(*inputs))
 
-    def evaluate(self, model: LanguageModel, config: RunConfig) -> Evaluation:
-        """The loss on what is held out, as far as `train.eval_tokens` allows, in the precision of the training."""
-        batches = self.held_out(config, limit=config.train.eval_tokens)
+    def evaluate(self, model: LanguageModel, config: RunConfig, *, rank: int = 0, world_size: int = 1) -> Evaluation:
+        """The loss on what is held out, as far as `train.eval_tokens` allows, in the precision of the training.
+
+        Of several processes, each reads the batches that are its own: every `world_size`th, from `rank` on.
+        """
+        batches = islice(self.held_out(config, limit=config.train.eval_tokens), rank, None, world_size)
         with autocast(model.device, resolve_precision(config.train, model.device)):
             return inference.evaluate(model, batches, body=self.body(model))
 

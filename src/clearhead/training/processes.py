@@ -1,0 +1,113 @@
+"""The processes that share a training: which one this is, and what they settle with each other.
+
+torchrun starts them and says in the environment who is who; torch.distributed carries the numbers. A process that is
+alone is rank 0 of 1, and asks nobody.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from clearhead.errors import ClearheadError
+
+TIMEOUT = timedelta(minutes=10)  # that a process waits for the others; a checkpoint may take minutes
+LOST = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "Broken pipe")  # gloo's own words
+
+
+class ProcessLostError(ClearheadError):
+    """Another process of the training ended, or says nothing; it has told why, or was killed."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process's rank among `world_size`. Every method but `rows` is called by all of them, or they wait."""
+
+    rank: int = 0
+    world_size: int = 1
+
+    @classmethod
+    def joined(cls) -> "Processes":
+        """Of the group that this process is in; alone where it is in none."""
+        if not (dist.is_available() and dist.is_initialized()):
+            return cls()
+        return cls(dist.get_rank(), dist.get_world_size())
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process plans, prints and writes for all."""
+        return self.rank == 0
+
+    def rows(self, batch: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """This process's rows of a batch that all of them have built, (B, ...) -> (about B / world_size, ...)."""
+        return tuple(tensor.tensor_split(self.world_size)[self.rank] for tensor in batch)
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The sum of everybody's tensor, the same bits everywhere."""
+        if self.world_size > 1:
+            with naming_the_lost():
+                dist.all_reduce(tensor)
+        return tensor
+
+    def agree(self, *numbers: int) -> tuple[int, ...]:
+        """The largest that anybody says of each number; who has no say in one says 0."""
+        if self.world_size == 1:
+            return numbers
+        largest = torch.tensor(numbers, dtype=torch.int64, device=_device())
+        with naming_the_lost():
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return tuple(largest.tolist())
+
+    def from_first(self, text: str | None) -> str:
+        """What rank 0 says; the others give None, and wait for it."""
+        if self.world_size == 1:
+            assert text is not None
+            return text
+        content = b"" if text is None else text.encode()
+        (size,) = self.agree(len(content))
+        data = torch.zeros(size, dtype=torch.uint8, device=_device())
+        if content:
+            data.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
+        with naming_the_lost():
+            dist.broadcast(data, src=0)
+        return bytes(data.tolist()).decode()
+
+
+@contextmanager
+def join_processes() -> Iterator[Processes]:
+    """The processes that torchrun started with this one, which leave each other at the end; else this one alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized():
+        yield Processes.joined()
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, timeout=TIMEOUT)
+    try:
+        yield Processes.joined()
+    finally:
+        dist.destroy_process_group()
+
+
+@contextmanager
+def naming_the_lost() -> Iterator[None]:
+    """Turn a lost connection into a sentence: the process that failed has said why."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not any(phrase in str(error) for phrase in LOST):
+            raise
+        raise ProcessLostError(
+            f"another process of this training ended, or said nothing for {TIMEOUT.seconds // 60} minutes; if it wrote "
+            "no message, the system killed it"
+        ) from error
+
+
+def _device() -> str:
+    """Where what is settled has to lie: nccl knows no other place than its GPU."""
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"

@@ -1,0 +1,49 @@
+"""Run a function in several processes of one machine, joined by gloo, within a time limit."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.multiprocessing.spawn import start_processes
+
+LIMIT = 120.0  # seconds
+
+
+def run_processes(function: Callable[..., object], world_size: int, *args: object) -> list[Any]:
+    """What `function(*args)` returns in each process, in the order of their ranks; one process is this one."""
+    if world_size == 1:
+        return [function(*args)]
+    with tempfile.TemporaryDirectory() as folder:
+        context = start_processes(  # type: ignore[no-untyped-call]
+            _join, (world_size, folder, function, args), nprocs=world_size, join=False, start_method="spawn"
+        )
+        assert context is not None
+        end = time.monotonic() + LIMIT
+        while not context.join(timeout=1):  # True once all have ended; it raises what one of them raised
+            if time.monotonic() > end:
+                for process in context.processes:
+                    process.kill()
+                raise AssertionError(f"{world_size} processes did not end within {LIMIT:g} seconds")
+        return [torch.load(Path(folder) / str(rank), weights_only=True) for rank in range(world_size)]
+
+
+def _join(rank: int, world_size: int, folder: str, function: Callable[..., object], args: tuple[object, ...]) -> None:
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/meeting",
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=LIMIT),
+    )
+    try:
+        torch.save(function(*args), Path(folder) / str(rank))
+    finally:
+        dist.destroy_process_group()
