@@ -1,4 +1,4 @@
-"""The level 'deep': small tasks, more draws, and bfloat16."""
+"""The level 'deep': small tasks and more draws."""
 
 import math
 from dataclasses import replace
@@ -76,27 +76,6 @@ def test_what_is_too_large_or_too_slow_is_said(monkeypatch: pytest.MonkeyPatch, 
     notes = {one.name: one.note for one in deep(model, "W01").checks}
     assert "parameters are too many to train here" in notes["tasks"]
     assert {one.name: one.note for one in check(model).checks}["tasks"] == "at --level deep"
-
-
-ROUNDED = (
-    ("turned = positions[:, None].float() * inverse[None, :]",
-     "turned = positions[:, None].to(DTYPE) * inverse[None, :].to(DTYPE)"),
-    ("def angles(positions):", "DTYPE = torch.float32\n\n\ndef angles(positions):"),
-    ("        x = self.embed(tokens)\n",
-     "        global DTYPE\n        DTYPE = self.embed.weight.dtype\n        x = self.embed(tokens)\n"),
-)  # fmt: skip
-
-
-def test_positions_that_are_rounded_grow_worse_and_healthy_ones_do_not(tmp_path: Path) -> None:
-    assert not deep(made(write(tmp_path, "llama")), "R03").findings
-    report = deep(made(write(tmp_path, "llama", *ROUNDED)), "R03")
-    assert report["R03"].status == "warn", str(report)
-    assert "bfloat16 moves logits by" in report["R03"].evidence.witness
-
-
-def test_a_number_that_half_precision_cannot_hold(tmp_path: Path) -> None:
-    path = write(tmp_path, "gpt", ('float("-inf")', '-3.4e38 if att.dtype == torch.float32 else float("nan")'))
-    assert deep(made(path), "M09")["M09"].status == "warn"
 
 
 def test_what_shows_in_rows_of_one_length_alone_is_found(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.dependency import shape_of
 from clearhead.doctor.probes.localization import Located
 from clearhead.doctor.probes.norms import is_norm
-from clearhead.doctor.probes.products import NORMS, PRODUCTS, RESHAPING
-from clearhead.doctor.probes.tracing import ModuleCall
+from clearhead.doctor.probes.products import NORMS, RESHAPING
 
 MASK_FAULTS = ("M01", "M02", "M03", "M04", "M05", "M06", "M08", "M10", "M17", "M18", "M19", "M20")
 LEAK_FAULTS = (*MASK_FAULTS, "A03", "A04", "A05", "F04", "F05", "N01", "N02", "S02")
@@ -20,45 +19,38 @@ LEAK_FAULTS = (*MASK_FAULTS, "A03", "A04", "A05", "F04", "F05", "N01", "N02", "S
 RESHAPES = RESHAPING | {"contiguous", "view_as", "reshape_as"}
 STATISTICS = NORMS | {"batch_norm", "instance_norm", "mean", "std", "var", "pow"}
 MIXERS = {"conv1d", "conv2d", "cumsum", "roll", "fft", "rfft", "flip", "pad", "cummax", "logcumsumexp"}
+NEAR = 8  # operations that an attention has
 CHOICES = {"topk", "sort", "argsort", "argmax", "kthvalue"}
 
 
-def leak_causes(leak: Located) -> Causes:
-    """Why a token reaches an earlier position, at the first module and operation that let it."""
-    ops, index = leak.operations, leak.op
-    module = leak.call.module if leak.call else None
-    name = "" if index is None else ops[index].name
+def leak_causes(leak: Located, *, is_mask: bool) -> Causes:
+    """Why a token reaches an earlier position, at the first module and operation that let it.
+
+    Args:
+        is_mask: nothing leaks any more where every attention is masked from outside.
+    """
+    ops, index = leak.operations, leak.op or 0
+    module, name = leak.call.module if leak.call else None, leak.where.op
+    maps = list(attentions(ops))
     if module is not None and is_norm(module):
         return (("N01", 0.9), ("N02", 0.1))
-    maps = list(attentions(ops))
-    if name in RESHAPES and index is not None:
+    if name in RESHAPES:
         return reshape_causes(index, maps)
-    if isinstance(module, nn.Linear):
-        return (("F04", 0.8), ("M19", 0.2))
+    open_ = (a for a in maps if a.allowed.triu(1).any() or a.hidden_later or a.axis_is_wrong)
+    nearest = next((attention for attention in open_ if attention.index >= index - NEAR), None)
+    if nearest is not None and (is_mask or nearest.axis_is_wrong):
+        return _mask_causes(nearest, maps)
+    if is_mask:
+        return (("M01", 0.6), ("M19", 0.4))
     if isinstance(module, (nn.Conv1d, nn.Conv2d)) or name in MIXERS:
         return (("M19", 0.8), ("M06", 0.2))
-    nearest = None if index is None else _nearest(maps, index, ops)
-    if nearest is not None:
-        return _mask_causes(nearest, maps)
-    if index is not None and any(
-        call.name in CHOICES and call.module is ops[index].module for call in ops[max(0, index - 6) : index + 1]
-    ):
+    if any(call.name in CHOICES and call.module is ops[index].module for call in ops[max(0, index - NEAR) : index + 1]):
         return (("F05", 0.7), ("M19", 0.3))
     if name in STATISTICS:
         return (("N01", 0.6), ("M19", 0.4))
-    if name in ("linear", "einsum"):
-        return (("F04", 0.6), ("M19", 0.4))
+    if isinstance(module, nn.Linear) or name in ("linear", "einsum"):
+        return (("F04", 0.7), ("M19", 0.3))
     return (("M19", 0.6), ("M01", 0.4))
-
-
-def _nearest(maps: Sequence[AttentionCall], index: int, ops: Sequence[ModuleCall]) -> AttentionCall | None:
-    """The attention that the guilty operation is part of: itself, or the one whose weights it takes."""
-    op = ops[index]
-    if op.name not in PRODUCTS | {"mm"} and not any(attention.call is op for attention in maps):
-        behind = [other for other in maps if index < other.index <= index + 8 and other.call.module is op.module]
-        return next((other for other in behind if other.allowed.triu(1).any()), None)  # something taken from its scores
-    before = [attention for attention in maps if index - 8 <= attention.index <= index]
-    return before[-1] if before else None
 
 
 def _mask_causes(attention: AttentionCall, everything: Sequence[AttentionCall]) -> Causes:

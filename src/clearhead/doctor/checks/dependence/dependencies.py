@@ -15,6 +15,7 @@ from clearhead.doctor.checks.dependence.causes import LEAK_FAULTS, leak_causes
 from clearhead.doctor.probes.attention import AttentionCall
 from clearhead.doctor.probes.dependency import DependencyMatrix, shape_of
 from clearhead.doctor.probes.localization import locate, token_reading
+from clearhead.doctor.probes.masking import causally_masked
 from clearhead.doctor.spec import Assumption
 
 DEPENDENCY_FAULTS = (*LEAK_FAULTS, "A12", "A13", "M07", "M14", "M16", "N04", "S03", "I06")
@@ -57,13 +58,26 @@ def leaks(subject: Subject, matrix: DependencyMatrix, run: Run, *, backend: str 
     T = len(matrix.ids)
     base, changed = subject.swapped(T)
     leak = locate(subject.model, run, base, changed, token_reading(T), reaches_back)
-    where, causes = leak.where, leak_causes(leak)
+    where, causes = leak.where, leak_causes(leak, is_mask=_is_masked_away(subject, run, T))
     backend = backend or _only_here(subject, T)
     if backend:
         where, causes = replace(where, backend=backend), (("M02", 0.9), *((id, 0.1 * score) for id, score in causes))
     picture, witness = matrix.picture(torch.ones_like(matrix.alive).tril()), matrix.witness((i, j))
     value, threshold, floor = float(future.max()), matrix.threshold, matrix.floor
     return [finding(causes, witness, value=value, threshold=threshold, floor=floor, where=where, picture=picture)]
+
+
+def _is_masked_away(subject: Subject, run: Run, T: int) -> bool:
+    """Whether no token reaches back where every attention is masked from outside, or none sees any."""
+
+    def masked(inputs: Inputs) -> Tensor:
+        with causally_masked():
+            return run(inputs)
+
+    with attempt():
+        matrix = subject.dependencies(masked, T)
+        return not matrix.influence.isfinite().all() or not reaches_back(matrix.alive)
+    return False
 
 
 def other_attention(subject: Subject) -> tuple[str, str, Run] | None:
