@@ -1,29 +1,24 @@
-"""The exact checks once more, with other noise, tokens, lengths and numbers of rows."""
+"""The exact checks once more, with other noise, tokens and lengths."""
 
 from contextlib import suppress
 from dataclasses import replace
 
-import torch
-
-from clearhead.doctor.checks.base import SOUND, Finding, Skipped, Subject, finding, model_check
+from clearhead.doctor.checks.base import SOUND, Finding, Skipped, Subject, model_check
 from clearhead.doctor.checks.basics import ROW_FAULTS, rows
 from clearhead.doctor.checks.dependence.dependencies import DEPENDENCY_FAULTS, dependencies
 from clearhead.doctor.checks.dependence.paths import leaks_on
 from clearhead.doctor.checks.padding.paddings import PADDING_FAULTS, paddings
 from clearhead.doctor.preparation import prepare
-from clearhead.doctor.probes.tensors import change_of
 
 AGAIN = {"rows": rows, "dependencies": dependencies, "paddings": paddings}  # by the names of these checks
 FAULTS = (*DEPENDENCY_FAULTS, *ROW_FAULTS, *PADDING_FAULTS)
 SEEDS = 3
 LENGTHS = (*range(2, 13), 16, 21, 28, 32, 33, 45, 64, 65, 96, 129)
-SIZES = (2, 7, 16)  # of batches
-TOLERANCE = 1e-3  # of the logits' spread: shapes differ, and with them the order of sums
 
 
 @model_check("M01", "again", order=340, covers=FAULTS, needs=SOUND, level="deep", of_tokens=True)
 def again(subject: Subject) -> list[Finding]:
-    """The same holds for three more draws of weights and tokens, for a row alone, and for rows of 22 lengths."""
+    """The same holds for three more draws of weights and tokens, and for rows of 22 lengths."""
     spec = replace(subject.spec, kind=subject.kind, time_first=subject.convention.time_first)
     for seed in range(subject.seed + 1, subject.seed + 1 + SEEDS):
         other = prepare(subject.original, spec, subject.level, seed)
@@ -32,24 +27,11 @@ def again(subject: Subject) -> list[Finding]:
                 if faults := check(other):
                     return [_with_seed(fault, seed) for fault in faults]
     subject.journal.paths.append(f"{SEEDS} more draws of weights and tokens")
-    return _alone(subject) or _lengths(subject)
+    return _lengths(subject)
 
 
 def _with_seed(fault: Finding, seed: int) -> Finding:
     return replace(fault, evidence=replace(fault.evidence, witness=f"with seed {seed} {fault.evidence.witness}"))
-
-
-def _alone(subject: Subject) -> list[Finding]:
-    """A row alone and in batches of several sizes."""
-    for size in SIZES:
-        inputs = subject.inputs(size, salt=41)
-        moved = change_of(subject.run(inputs)[:1], subject.run(inputs.rows(torch.tensor([0]))))
-        if moved > TOLERANCE:
-            witness = f"the logits of row 0 alone and in a batch of {size} differ by {moved:.1e} of their spread"
-            causes = (("A10", 0.5), ("N02", 0.3), ("P02", 0.2))
-            return [finding(causes, witness, value=moved, threshold=TOLERANCE)]
-    subject.journal.paths.append(f"rows alone and in batches of {', '.join(map(str, SIZES))}")
-    return []
 
 
 def _lengths(subject: Subject) -> list[Finding]:

@@ -53,7 +53,7 @@ def leaks(subject: Subject, matrix: DependencyMatrix, run: Run, *, backend: str 
     """Future tokens that reach past positions, with the first place where they do. `backend`: on that path alone."""
     future = matrix.influence.triu(1)
     if not matrix.alive.triu(1).any():
-        return _faint(subject, matrix)
+        return []
     i, j = divmod(int(future.argmax()), len(future))
     T = len(matrix.ids)
     base, changed = subject.swapped(T)
@@ -125,21 +125,6 @@ def has_batch_norm(subject: Subject) -> bool:
 def reaches_back(alive: Tensor) -> bool:
     """Whether a token moves an earlier position."""
     return bool(alive.triu(1).any())
-
-
-def _faint(subject: Subject, matrix: DependencyMatrix) -> list[Finding]:
-    """A change below the threshold is real if it is there in float64 too, where rounding is near 1e-16."""
-    if not matrix.influence.triu(1).any() or matrix.floor:
-        return []
-    with attempt() as attempted, subject.precise():
-        exact = subject.dependencies(subject.run)
-    if attempted.failed:  # some operations and devices lack float64: this only breaks ties, and is never a verdict
-        return []
-    future = exact.influence.triu(1)
-    if not future.isfinite().all() or float(future.max()) < 1e-9:
-        return []
-    i, j = divmod(int(future.argmax()), len(future))
-    return [finding((("M08", 0.5), ("M19", 0.5)), exact.witness((i, j)), value=float(future.max()), threshold=1e-9)]
 
 
 def _gaps(subject: Subject, matrix: DependencyMatrix) -> list[Finding]:

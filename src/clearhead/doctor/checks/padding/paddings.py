@@ -8,7 +8,15 @@ from torch import Tensor
 from clearhead.doctor.calling.docs import keeps_by_name, keeps_what_is_true
 from clearhead.doctor.calling.names import LABELS, LENGTHS, PADDING, parameters_of
 from clearhead.doctor.checks.base import APART, Causes, Skipped, Subject, attempt, finding, model_check
-from clearhead.doctor.checks.padding.amounts import LENGTH_THRESHOLD, POOLED, amounts, own_mixer, pooled_at
+from clearhead.doctor.checks.padding.amounts import (
+    LENGTH_THRESHOLD,
+    POOLED,
+    amounts,
+    by_token,
+    own_mixer,
+    pooled_at,
+    where_not_given,
+)
 from clearhead.doctor.checks.padding.masks import (
     MASK_NAMES,
     ROWS,
@@ -20,7 +28,6 @@ from clearhead.doctor.checks.padding.masks import (
     padding_tokens,
 )
 from clearhead.doctor.checks.padding.padded_rows import other_rows
-from clearhead.doctor.checks.padding.padding_tokens import by_token, where_not_given
 from clearhead.doctor.probes.attention import HIDDEN, AttentionCall, attentions
 from clearhead.doctor.probes.localization import kept_reading, locate
 from clearhead.doctor.probes.tensors import change_of
@@ -212,10 +219,10 @@ def _hides_queries(attention: AttentionCall, keep: Tensor) -> bool:
 def _outweighed(mask: PaddingMask) -> list[Finding]:
     """A mask that is a finite number lets padding through: a little now, and all of it once scores have grown."""
     subject, name = mask.subject, mask.names[0]
-    if mask.moved > SURE or (mask.moved > FAINT and _moves_in_double(mask)):
+    if mask.moved > SURE:
         witness = f"changing the tokens under {name} still moves real logits by {mask.moved:.1e} of their spread"
         causes = (("M08", 0.8), ("M11", 0.2))
-        return [finding(causes, witness, value=mask.moved, threshold=FAINT, where=_blame(mask)[0])]
+        return [finding(causes, witness, value=mask.moved, threshold=SURE, where=_blame(mask)[0])]
     if _hides_for_good(mask):
         return []
     with scaled(subject.model):
@@ -234,10 +241,3 @@ def _hides_for_good(mask: PaddingMask) -> bool:
     maps = (attention.scores for attention in attentions(mask.operations(batch)))
     over = [scores[..., hidden] for scores in maps if scores is not None and scores.shape[-1] == len(hidden)]
     return bool(hidden.any() and over) and all(bool((scores < HIDDEN).all()) for scores in over)
-
-
-def _moves_in_double(mask: PaddingMask) -> bool:
-    """Whether padding still comes through in float64, where it cannot be rounding."""
-    with attempt(), mask.subject.precise():
-        return mask.move() > FAINT
-    return False  # some operations lack float64: this only breaks ties, and is never a verdict
