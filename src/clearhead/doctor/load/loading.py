@@ -11,9 +11,9 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from torch import nn
@@ -51,7 +51,7 @@ def load(target: str, settings: Mapping[str, str] | None = None) -> nn.Module:
     if not name:
         raise DataError(f"{target} has no build(); name what makes the model, as in {target}:my_function")
     value = _attribute(module, name, target)
-    if isinstance(value, type) or not isinstance(value, nn.Module):
+    if not isinstance(value, nn.Module):
         if not callable(value):
             raise DataError(
                 f"{target} is {with_article(type(value).__name__)}; name an nn.Module or a function that makes one"
@@ -133,22 +133,18 @@ def _called(function: Any, target: str) -> Any:
         return function()
 
 
-class _in_one_sentence:  # noqa: N801 - used as a context manager
+@contextmanager
+def _in_one_sentence(problem: str) -> Iterator[None]:
     """Whatever foreign code raises becomes one sentence, with the innermost line of that code."""
-
-    def __init__(self, problem: str) -> None:
-        self.problem = problem
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, frames: TracebackType | None) -> None:
-        if error is None or isinstance(error, (KeyboardInterrupt, ClearheadError)):
-            return
-        lines = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(frames)]
+    try:
+        yield
+    except (KeyboardInterrupt, ClearheadError):
+        raise
+    except BaseException as error:
+        lines = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
         own = [line for line in lines if not line.startswith((LIBRARY, HERE, "<"))]
         where = f"({sentence_of(error, 200)}" + (f", at {own[-1]})" if own else ")")
-        raise DataError(f"{self.problem} {where}; {remedy(str(error)) or 'fix that first'}") from None
+        raise DataError(f"{problem} {where}; {remedy(str(error)) or 'fix that first'}") from None
 
 
 def _from_transformers(name: str, settings: Mapping[str, str]) -> nn.Module:

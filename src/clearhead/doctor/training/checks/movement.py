@@ -45,7 +45,11 @@ def _no_step(recording: Recording) -> list[Finding]:
 
 def _rates(recording: Recording, steps: list[OptimizerStep]) -> Iterator[Finding]:
     rates = [rate for step in steps for rate in step.rates]
-    if rates and not any(rates) and len(steps) > 1 and not any(step.moved for step in steps):
+    lowest = min(rates, default=0.0)
+    if lowest < 0:
+        witness = f"the learning rate is {lowest:.3g}: steps increase the loss"
+        yield finding("O13", witness, value=lowest, where=steps[0].where)
+    elif rates and not any(rates) and len(steps) > 1 and not any(step.moved for step in steps):
         witness = f"the learning rate is 0 at all {len(steps)} steps, and no weight moves"
         driven = any(event.groups & steps[0].groups for event in recording.events(Scheduled))
         unused = [] if driven else recording.schedules(steps[0].groups)

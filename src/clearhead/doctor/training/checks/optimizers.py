@@ -5,6 +5,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
+import torch
 from torch import nn
 
 from clearhead.doctor.calling.settings import setting
@@ -19,6 +20,7 @@ from clearhead.doctor.training.recording import Recording
 
 STRONG = 0.05  # a weight decay that visibly shrinks gains and biases; torch's own default is 0.01
 DECOUPLED = 0.01  # a decay of this size is meant for AdamW; as a part of Adam's gradient it does something else
+SMALLEST = 2.0**-24  # positive number of float16
 COUPLED = ("Adam", "NAdam", "RAdam", "Adamax")
 
 
@@ -143,7 +145,7 @@ def settings(recording: Recording) -> list[Finding]:
 
 
 def _of_group(recording: Recording, name: str, group: Mapping[str, Any]) -> Iterator[Finding]:
-    decay, betas = float(group.get("weight_decay") or 0), group.get("betas")
+    decay, eps, betas = float(group.get("weight_decay") or 0), float(group.get("eps") or 0), group.get("betas")
     warn = partial(finding, status="warn")
     where = recording.where(group["params"][0])
     vectors = [p for p in group["params"] if p.dim() < 2 and p.requires_grad and p in recording.names]
@@ -157,3 +159,7 @@ def _of_group(recording: Recording, name: str, group: Mapping[str, Any]) -> Iter
         first, second = map(float, betas[:2])
         witness = f"betas are {first:g}, {second:g}: the mean of squares forgets sooner than the mean"
         yield warn("O06", witness, value=first, threshold=second, where=where)
+    half = [parameter for parameter in group["params"] if parameter.dtype == torch.float16]
+    if half and 0 < eps < SMALLEST / 2:
+        witness = f"eps={eps:g} is 0 in float16, whose smallest number is {SMALLEST:.1e}"
+        yield warn("O06", witness, value=eps, threshold=SMALLEST, where=recording.where(half[0]))
