@@ -70,9 +70,10 @@ def test_nothing_is_behind_the_symptoms_of_a_healthy_model(host: str) -> None:
 def test_what_was_not_examined_is_neither_found_nor_refuted(tmp_path: Path) -> None:
     by_id = {cause.id: cause for cause in diagnosed(write(tmp_path, "gpt"), "cached-differs").causes}
     assert by_id["K01"].answer == "unknown"
-    assert by_id["K01"].sentence == "K01: open, it has no generate() of its own that reads ids; it takes no cache"
+    assert by_id["K01"].sentence.startswith("K01: open, it takes no cache")
     assert by_id["A08"].sentence.startswith("not A08 (dropout is active in evaluation): the same batch gives")
-    blocked = diagnosed(write(tmp_path, "gpt", *mutant("gpt", "M01").changes), "order-does-not-matter")
+    mean = ("self.head(self.ln_f(x))", "self.head(self.ln_f(x) + x.mean(1, keepdim=True))")
+    blocked = diagnosed(write(tmp_path, "gpt", mean), "order-does-not-matter")
     assert {cause.id: cause for cause in blocked.causes}["P05"].answer == "unknown"
 
 
