@@ -25,6 +25,11 @@ class TrainConfig(Options):
         le=2**31,
         description="split each batch into this many parts to save memory; the gradient stays the same",
     )
+    recompute: Literal["none", "blocks"] = Field(
+        "none",
+        description="keep only the blocks' inputs for the backward pass and compute the rest again: less memory, "
+        "a third more time, the same gradient",
+    )
     optimizer: str = Field(
         "adamw",
         description="adamw, muon (the blocks' matrices; AdamW for the rest), or a class of torch.optim, as in sgd",

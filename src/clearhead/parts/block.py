@@ -1,9 +1,12 @@
 """Block and stack: one block, with or without cross-attention and a causal mask, serves every architecture."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TypedDict, Unpack
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from clearhead.parts.cache import AttentionCache
 from clearhead.parts.masks import Mask, refuse_exchanged
@@ -66,12 +69,17 @@ class ParallelBlock(Block):
 
 
 class Stack(nn.Module):
-    """Blocks in a row; `norm` closes a pre-norm stack, whose residual stream nothing else normalizes."""
+    """Blocks in a row; `norm` closes a pre-norm stack, whose residual stream nothing else normalizes.
+
+    Attributes:
+        recompute: keep only the blocks' inputs for the backward pass, which runs each block again (Chen et al. 2016).
+    """
 
     def __init__(self, blocks: Sequence[Block], norm: nn.Module | None = None) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
         self.norm = norm if norm is not None else nn.Identity()
+        self.recompute = False
 
     def forward(
         self,
@@ -86,8 +94,10 @@ class Stack(nn.Module):
         """(B, T, D) -> (B, T, D). Caches, if any, are one per block."""
         if memory is not None:
             refuse_exchanged(options.get("mask"), memory_mask, x.shape[1], memory.shape[1], cached=caches is not None)
+        again = self.recompute and caches is None and torch.is_grad_enabled()
         for layer, block in enumerate(self.blocks):
             cache = caches[layer] if caches else None
             memory_cache = memory_caches[layer] if memory_caches else None
-            x = block(x, memory, memory_mask=memory_mask, cache=cache, memory_cache=memory_cache, **options)
+            run = partial(checkpoint, block, use_reentrant=False) if again else block
+            x = run(x, memory, memory_mask=memory_mask, cache=cache, memory_cache=memory_cache, **options)
         return self.norm(x)  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ from clearhead.data import IGNORED
 from clearhead.errors import ClearheadError
 from clearhead.models import LanguageModel
 from clearhead.options import option
+from clearhead.parts import Stack
 from clearhead.training.loss import Forward, LossFunction, Smoothing, backward, make_loss_fn
 from clearhead.training.precision import autocast, resolve_precision
 from clearhead.training.processes import Processes, naming_the_lost
@@ -31,6 +32,8 @@ class TrainStep:
         self.precision = resolve_precision(config, self.device)
         self.notice: str | None = None
         smoothing = Smoothing(config.label_smoothing, config.smoothing_over)
+        for stack in (module for module in model.modules() if isinstance(module, Stack)):
+            stack.recompute = config.recompute == "blocks"
         head, own_body = (model.head, model.body) if isinstance(model, LanguageModel) else (None, model)
         learned = [p for p in model.parameters() if p.requires_grad]
         loss_fn = make_loss_fn(body or own_body, smoothing, head=head, parameters=learned)

@@ -143,11 +143,19 @@ def _two_moments(name: str, shape: Shape) -> int:
 
 
 def _activation_bytes(costs: ArchitectureCost, model: ModelConfig, train: TrainConfig) -> int:
-    """What the forward pass keeps for the backward pass, for one part of an accumulated batch: an estimate."""
+    """What the forward pass keeps for the backward pass, for one part of an accumulated batch: an estimate.
+
+    Where blocks are computed again, that is the input of every block, and all that one of them keeps.
+    """
     tokens = -(-train.batch_size // train.micro_batches) * model.block_size
     number = 2 if train.precision == "bfloat16" else FLOAT32
     logits = 2 * model.vocab_size  # their log-probabilities and their gradient, in float32 whatever the precision
-    return tokens * (number * costs.kept_numbers + FLOAT32 * logits)
+    kept = costs.kept_numbers
+    if train.recompute == "blocks":
+        one_block = COSTS[model.architecture](model.model_copy(update={"n_layers": 1, "n_encoder_layers": 1}))
+        n_blocks = model.n_layers + (model.n_encoder_layers if model.architecture == "encoder_decoder" else 0)
+        kept = min(kept, one_block.kept_numbers + n_blocks * model.d_model)
+    return tokens * (number * kept + FLOAT32 * logits)
 
 
 def _bigram(model: ModelConfig) -> ArchitectureCost:
