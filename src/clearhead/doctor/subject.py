@@ -14,8 +14,8 @@ from clearhead.doctor.calling import Convention, Inputs
 from clearhead.doctor.calling.batches import OwnBatch
 from clearhead.doctor.calling.inputs import Run, drawn_rows
 from clearhead.doctor.calling.names import pad_ids_of
-from clearhead.doctor.calling.search import WorkingCall
 from clearhead.doctor.calling.settings import settings_of
+from clearhead.doctor.calling.trial import WorkingCall
 from clearhead.doctor.kind import Hints, assumed_kind
 from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.dependency import DependencyMatrix, dependency, shape_of, swapped_rows

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling import Inputs
 from clearhead.doctor.calling.names import MASK, POSITIONS, SEGMENTS, filler_for, parameters_of
-from clearhead.doctor.calling.search import WorkingCall
+from clearhead.doctor.calling.trial import WorkingCall
 from clearhead.doctor.problems import attempt
 from clearhead.errors import DataError
 from clearhead.wording import with_article

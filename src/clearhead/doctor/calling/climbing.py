@@ -1,245 +1,387 @@
 """The search for the call of a model that reads something else than rows of ids: the call that gets furthest is kept.
 
 What each argument must be is learned from the model. A call that fails later than another was nearer to what the model
-wants, so one argument after the other is given what lets it get furthest, and so are the length and number of rows. A
-number in the message of an error is tried as a length and as a width.
+wants, so one argument after the other is given what lets it get furthest, and so are the length and number of rows. And
+a size that the model is given is changed: the number in the error that follows it is led to the one that does not.
 """
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from functools import cached_property
+from itertools import islice, product
+from math import prod
+from typing import Any, NamedTuple, Self
 
-import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from clearhead.doctor.calling.convention import Convention
-from clearhead.doctor.calling.inputs import Inputs, role_of
+from clearhead.doctor.calling.inputs import role_of
 from clearhead.doctor.calling.lengths import length_of_source
 from clearhead.doctor.calling.names import (
     CACHE,
     CONTAINER,
     FLAG,
     MASK,
-    POSITIONS,
-    SEGMENTS,
     START,
     fillers_of_aside,
+    is_aside,
+    is_of_source,
     parameters_of,
 )
-from clearhead.doctor.calling.numbers import PLACES, form_of_width, forms_of, is_picture, numbers_of
-from clearhead.doctor.calling.outputs import tensors
-from clearhead.doctor.calling.trial import ROWS, drawn, with_output
-from clearhead.doctor.problems import attempt
+from clearhead.doctor.calling.numbers import (
+    PIXELS,
+    form_of_width,
+    forms_of,
+    holds_numbers,
+    is_picture,
+    numbers_of,
+    spans_of,
+)
+from clearhead.doctor.calling.trial import BLIND, ROWS, CallAttempt, Outcome, try_call
 
-CALLS, SECONDS = 600, 6.0  # after which the search is given up
+CALLS, SECONDS = 2000, 8.0  # after which the search is given up
 ROUNDS = 6  # through all arguments
+STEPS = 4  # towards a size
+LARGEST, LONGEST = 4096, 128  # size of an axis, and length of a row
 PLAIN = ["zeros (B)", "halves (B)", "halves (B, 1)", "0", "1", "None", "False", "device"]  # what reads no tokens
-OF_TYPES = {"bool": ["False", "True"], "int": ["0", "1", "2", "4"], "float": ["0.5", "1.0", "0"], "device": ["device"]}
+TOKENS = ("ids", "ids as an array", "ids as a pair with positions", "ids as (B, T, 2) with positions")
+OF_TYPES = {
+    "bool": ["False", "True"],
+    "int": ["0", "1", "2", "4"],
+    "float": ["0.5", "1.0", "0"],
+    "str": ["text"],
+    "device": ["device"],
+}
 OF_ROWS = re.compile(r"^(t|y|c|noise|sigma|cond|class\w*|labels?|time_?\w*|step\w*|index|users?(_ids?)?)$")
+NUMBER = re.compile(r"(?<![\d.a-wyz])-?\d+(?![\d.])")
+
+Size = tuple[str, int]  # T or S; or the name of an argument, and which of the numbers in its filler
 
 
-class Tried(NamedTuple):
-    """How far a call came: the operations before an error, and whether it came to its end."""
+class Height(NamedTuple):
+    """How far a call came: whether it works, how many modules were left behind, and the operations since the last."""
 
     works: bool
+    modules: int
     steps: int
 
 
-class _Counter(TorchFunctionMode):
-    """Counts the operations of a model, from the last call of it."""
+class _Altimeter(TorchFunctionMode):
+    """Counts the modules of one call of a model that were run, and the operations behind the last of them."""
 
-    steps = 0
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.modules, self.steps = model, 0, 0
 
-    def restart(self, *_: object) -> None:
-        self.steps = 0
+    def __enter__(self) -> Self:
+        self._hooks = [self.model.register_forward_pre_hook(self._begin)]
+        self._hooks += [m.register_forward_hook(self._leave) for m in self.model.modules() if m is not self.model]
+        return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        for hook in self._hooks:
+            hook.remove()
+
+    def _begin(self, *_: object) -> None:
+        self.modules, self.steps = 0, 0
+
+    def _leave(self, *_: object) -> None:
+        self.modules, self.steps = self.modules + 1, 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.steps += 1
         return func(*args, **(kwargs or {}))
 
 
-@dataclass(frozen=True)
-class CallAttempt:
-    """Where the search is."""
-
-    convention: Convention
-    T: int
-    S: int
-
-    def filled(self, name: str, filler: str) -> "CallAttempt":
-        """The same with something else for one argument."""
-        call = tuple((other, filler if other == name else old) for other, old in self.convention.call)
-        return replace(self, convention=replace(self.convention, call=call))
-
-
 @dataclass
 class Climb:
-    """The search for one model. `problems`: what was raised, in the end the error of the best call."""
+    """The search for one model. `lengths` of rows are tried."""
 
     model: nn.Module
-    problems: list[str]
     lengths: Sequence[int]
-    tried: dict[CallAttempt, Tried] = field(default_factory=dict)
-    of_tokens: set[CallAttempt] = field(default_factory=set)
+    outcomes: dict[CallAttempt, tuple[Height, Outcome]] = field(default_factory=dict)
     begun: float = field(default_factory=time.process_time)
-    messages: dict[CallAttempt, str] = field(default_factory=dict)
+
+    @cached_property
+    def forms(self) -> list[str]:
+        """The forms of numbers that its layers may read."""
+        return forms_of(self.model)
 
     @property
     def is_over(self) -> bool:
         """Whether too much was tried already."""
-        return len(self.tried) > CALLS or time.process_time() - self.begun > SECONDS
+        return len(self.outcomes) > CALLS or time.process_time() - self.begun > SECONDS
 
-    def found(self, start: Convention) -> CallAttempt | None:
-        """The way to call it that was climbed to from this one; None if none works."""
-        forms = forms_of(self.model)
+    def height(self, tried: CallAttempt) -> Height:
+        """How far this call comes."""
+        if tried not in self.outcomes:
+            altimeter = _Altimeter(self.model)
+            outcome = try_call(self.model, tried, altimeter, reads=True)
+            height = Height(outcome.known is not None, altimeter.modules, altimeter.steps)
+            height = Height(False, -1, 0) if outcome.message == BLIND else height
+            self.outcomes[tried] = height, outcome
+        return self.outcomes[tried][0]
+
+    def message(self, tried: CallAttempt) -> str:
+        """Why this call does not work."""
+        self.height(tried)
+        return self.outcomes[tried][1].message
+
+    def climbed(self, start: Convention) -> CallAttempt:
+        """The call that gets furthest from this one on."""
         best = CallAttempt(start, self.lengths[0], self.lengths[0])
+        best = self._better(best, self._of_other_lengths(best))
         for _ in range(ROUNDS):
-            before = best
-            best = self._with_names(best)
+            before, best = best, self._with_names(best)
             for name, _ in best.convention.call:
-                best = self._better(best, (best.filled(name, filler) for filler in self._fillers(name, best, forms)))
-                if self.try_(best).works:
-                    return best
-            best = self._better(best, (replace(best, T=T, S=T) for T in (*self._numbers(best), *self.lengths)))
-            if self.try_(best).works:
-                return best
-            if best == before:
-                best = self._better(best, self._in_parts(best))
-                if self.try_(best).works or best == before or self.is_over:
+                best = self._better(best, self._refilled(best, name))
+            for moves in (self._alike, self._of_other_lengths, self._resized, self._in_parts, self._level):
+                best = self._better(best, moves(best))
+                if best != before:
                     break
-        if not self.try_(best).works:
-            self.problems.insert(0, self.messages[best])
-            return None
+            if best == before or self.is_over:
+                break
         return best
 
-    def _with_names(self, candidate: CallAttempt) -> CallAttempt:
-        """With the names that a model that takes one dict looks up in it."""
-        if not candidate.convention.as_dict:
-            return candidate
-        names = candidate.convention.requested(self.model, drawn(candidate.T, candidate.S))
-        call = dict.fromkeys(names, "ids") | dict(candidate.convention.call)
-        return replace(candidate, convention=replace(candidate.convention, call=tuple(call.items())))
-
-    def _in_parts(self, candidate: CallAttempt) -> Iterator[CallAttempt]:
-        """Fewer rows at a time, or one token."""
-        if any(START.search(name) for name, _ in candidate.convention.call):
-            yield replace(candidate, convention=replace(candidate.convention, stepwise=True))
-        for count in (1, *self._numbers(candidate)):
-            yield replace(candidate, convention=replace(candidate.convention, at_once=count))
-
-    def _better(self, best: CallAttempt, others: Iterator[CallAttempt]) -> CallAttempt:
+    def _better(self, best: CallAttempt, others: Iterable[CallAttempt]) -> CallAttempt:
         """The first that works, or the one that gets furthest."""
         for other in others:
-            if self.is_over:
+            if self.height(best).works or self.is_over:
                 break
-            if self.try_(other) > self.try_(best):
+            if _holds_tokens(other) and self.height(other) > self.height(best):
                 best = other
-            if self.try_(best).works:
-                break
         return best
 
-    def try_(self, candidate: CallAttempt) -> Tried:
-        if candidate not in self.tried:
-            pictures = {role_of(filler) for _, filler in candidate.convention.call if is_picture(filler)}
-            T, S = PLACES if "ids" in pictures else candidate.T, PLACES if "source" in pictures else candidate.S
-            inputs = drawn(T, S, rows=candidate.convention.at_once or ROWS)
-            located, counter = None, _Counter()
-            with (
-                attempt() as attempted,
-                torch.no_grad(),
-                self.model.register_forward_pre_hook(counter.restart),
-                counter,
-            ):
-                value = candidate.convention.raw(self.model, inputs)
-            if attempted.failed:
-                self.messages[candidate] = attempted.sentence()
-            else:
-                located = with_output(self.model, candidate.convention, inputs, value, None)
-                located = located if located and _reads(self.model, located, inputs) else None
-                shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
-                self.messages[candidate] = f"given rows {(ROWS, T)} it returned {shapes or type(value).__name__}"
-                if located is not None and located.gives == "tokens":
-                    self.of_tokens.add(candidate)
-            self.tried[candidate] = Tried(located is not None, counter.steps)
-        return self.tried[candidate]
+    def _with_names(self, tried: CallAttempt) -> CallAttempt:
+        """With the names that a model that takes one dict looks up in it."""
+        if not tried.convention.as_dict:
+            return tried
+        names = tried.convention.requested(self.model, tried.inputs)
+        call = dict.fromkeys(names, "ids") | dict(tried.convention.call)
+        return replace(tried, convention=replace(tried.convention, call=tuple(call.items())))
 
-    def _numbers(self, candidate: CallAttempt) -> list[int]:
-        """The numbers in the error of a call, and those that the model holds."""
-        self.try_(candidate)
-        numbers = [int(number) for number in re.findall(r"(?<![\w.])\d+(?![\w.])", self.messages[candidate])]
-        known = {ROWS, candidate.T, candidate.S, ROWS * candidate.T}
-        return [n for n in dict.fromkeys((*numbers, *numbers_of(self.model))) if 1 < n <= 128 and n not in known]
-
-    def _fillers(self, name: str, candidate: CallAttempt, forms: Sequence[str]) -> list[str]:
-        """What an argument may be, the likeliest first."""
+    def _refilled(self, tried: CallAttempt, name: str) -> Iterator[CallAttempt]:
+        """With everything else that one argument may be, the likeliest first."""
         parameter = next((p for p in parameters_of(self.model) if p.name == name), None)
         declared = str(parameter.annotation) if parameter and parameter.annotation is not parameter.empty else ""
         plain = next((values for word, values in OF_TYPES.items() if re.search(rf"\b{word}\b", declared)), [])
-        if plain and "Tensor" not in declared:
-            return plain
-        numbers = [form for width in self._numbers(candidate)[:8] for form in form_of_width(width)]
-        tokens = ["ids", *(f"ids{form}" for form in dict.fromkeys((*forms, *numbers)))]
-        aside = fillers_of_aside(name) if any(k.search(name) for k in (MASK, POSITIONS, SEGMENTS, START)) else []
-        first = PLAIN if OF_ROWS.search(name) else ()
-        return list(dict.fromkeys((*aside, *first, *tokens, *PLAIN)))
+        if not plain or "Tensor" in declared:
+            aside = fillers_of_aside(name) if is_aside(name) else []
+            plain = [*aside, *(PLAIN if OF_ROWS.search(name) else ()), *self._tokens(tried), *PLAIN, "text"]
+        yield from (filled(tried, {name: filler}) for filler in dict.fromkeys(plain))
+
+    def _tokens(self, tried: CallAttempt) -> list[str]:
+        """The forms in which it may read tokens."""
+        numbers = [form for width in self._numbers(tried)[:8] for form in form_of_width(width)]
+        return [*TOKENS[:1], *(f"ids{form}" for form in dict.fromkeys((*self.forms, *numbers))), *TOKENS[1:]]
+
+    def _alike(self, tried: CallAttempt) -> Iterator[CallAttempt]:
+        """All that holds tokens in one form; or with time first."""
+        names = [name for name, filler in tried.convention.call if role_of(filler) == "ids"]
+        if len(names) > 1:
+            yield from (filled(tried, dict.fromkeys(names, filler)) for filler in self._tokens(tried))
+        yield replace(tried, convention=replace(tried.convention, time_first=not tried.convention.time_first))
+
+    def _of_other_lengths(self, tried: CallAttempt) -> Iterator[CallAttempt]:
+        """With rows of other lengths; also with a source of one length, and ids of another."""
+        numbers = self._numbers(tried)
+        yield from (replace(tried, T=T, S=T) for T in (*numbers, *self.lengths) if T <= LONGEST)
+        for variant in _with_sources(tried):
+            yield from (replace(variant, T=T, S=S) for S, T in product(numbers[:6], repeat=2) if max(S, T) <= LONGEST)
+
+    def _in_parts(self, tried: CallAttempt) -> Iterator[CallAttempt]:
+        """Fewer rows at a time."""
+        for count in (1, *self._numbers(tried)[:8]):
+            yield replace(tried, convention=replace(tried.convention, at_once=count))
+
+    def _numbers(self, tried: CallAttempt) -> list[int]:
+        """The numbers in the error of a call, and those that the model holds."""
+        numbers = _numbers_in(self.message(tried))
+        known = {ROWS, tried.T, tried.S, ROWS * tried.T}
+        return [n for n in dict.fromkeys((*numbers, *numbers_of(self.model))) if 1 < n <= LARGEST and n not in known]
+
+    def _resized(self, tried: CallAttempt) -> Iterator[CallAttempt]:
+        """With one size changed: larger or smaller, and so that a number in the error becomes another one there.
+
+        A second is then what a convolution spans: one that sees all of an axis, such as the channels of a recording.
+        """
+        for start in (*_spanned(tried, spans_of(self.model)), tried):
+            yield start
+            for size, value in _sizes_of(start).items():
+                for probe in {2 * value, value + 1, value // 2}:
+                    other = with_size(start, size, probe)
+                    if other is not None:
+                        yield other
+                        yield from self._led(start, other, size, (value, probe))
+
+    def _level(self, tried: CallAttempt) -> Iterator[CallAttempt]:
+        """The same from calls that came as far as this one, and of which every one ended otherwise."""
+        others = {_template(self.message(tried)): tried}
+        for other, (height, outcome) in self.outcomes.items():
+            if height == self.height(tried) and other.convention.at_once == tried.convention.at_once:
+                others.setdefault(_template(outcome.message), other)
+        for other in islice(others.values(), 1, 6):
+            yield from self._resized(other)
+
+    def _led(
+        self, tried: CallAttempt, other: CallAttempt, size: Size, values: tuple[int, int]
+    ) -> Iterator[CallAttempt]:
+        """From two values of a size: those at which a number in the error that they move is one that they do not."""
+        first, second = (_numbers_in(self.message(tried)) for tried in (tried, other))
+        if _template(self.message(tried)) != _template(self.message(other)):
+            return
+        fixed = [a for a, b in zip(first, second, strict=True) if a == b and a > 1 and a != ROWS]
+        for index, (a, b) in enumerate(zip(first, second, strict=True)):
+            for wanted in _multiples(a, dict.fromkeys(fixed)) if a != b else ():
+                (v, g), (w, h) = zip(values, (a, b), strict=True)
+                for _ in range(STEPS):
+                    if g == h:
+                        break
+                    v, g, w = w, h, round(w + (wanted - h) * (w - v) / (h - g))
+                    candidate = with_size(tried, size, w)
+                    if candidate is None:
+                        break
+                    yield candidate
+                    message = self.message(candidate)
+                    if _template(message) != _template(self.message(tried)):
+                        break
+                    h = _numbers_in(message)[index]
 
 
-def _reads(model: nn.Module, convention: Convention, inputs: Inputs) -> bool:
-    """Whether other tokens move its outputs."""
-    other = replace(inputs, ids=1 - inputs.ids)
-    with attempt(), torch.no_grad():
-        before, after = (convention.logits(model, batch) for batch in (inputs, other))
-        return before.shape == after.shape and not torch.allclose(before, after, equal_nan=True)
-    return False
+def _holds_tokens(tried: CallAttempt) -> bool:
+    return tried.convention.as_dict or any(role_of(filler) in ("ids", "source") for _, filler in tried.convention.call)
+
+
+def filled(tried: CallAttempt, fillers: Mapping[str, str]) -> CallAttempt:
+    """The same with something else for some arguments."""
+    call = tuple((name, fillers.get(name, filler)) for name, filler in tried.convention.call)
+    return replace(tried, convention=replace(tried.convention, call=call))
+
+
+def _sizes_of(tried: CallAttempt) -> dict[Size, int]:
+    """What of it has a size, and that."""
+    pictures = any(is_picture(filler) for _, filler in tried.convention.call)
+    sizes = {} if pictures else {("T", 0): tried.T}
+    if tried.convention.has_source:
+        sizes["S", 0] = tried.S
+    for name, filler in tried.convention.call:
+        if holds_numbers(filler):
+            sizes |= {(name, index): number for index, number in enumerate(_numbers_in(filler))}
+    return sizes
+
+
+def _spanned(tried: CallAttempt, spans: Mapping[int, Sequence[int]]) -> Iterator[CallAttempt]:
+    """With pictures as high or as wide as a convolution spans."""
+    for name, filler in tried.convention.call:
+        count = len(_numbers_in(filler))
+        for axis, sizes in spans.items() if is_picture(filler) else ():
+            starts = (with_size(tried, (name, count + axis), size) for size in sizes)
+            yield from filter(None, starts)
+
+
+def with_size(tried: CallAttempt, size: Size, value: int) -> CallAttempt | None:
+    """The same with another size; None if it is too large, or too small."""
+    what, index = size
+    if not 1 <= value <= LARGEST:
+        return None
+    if what in ("T", "S"):
+        lengths = {"T": tried.T, "S": tried.S} | {what: value}
+        return replace(tried, T=lengths["T"], S=lengths["S"]) if 1 < value <= LONGEST else None
+    filler = dict(tried.convention.call)[what]
+    numbers = _numbers_in(filler)
+    numbers[index] = value
+    order = iter(numbers)
+    return filled(tried, {what: NUMBER.sub(lambda _: str(next(order)), filler)}) if prod(numbers) <= PIXELS else None
+
+
+def _numbers_in(text: str) -> list[int]:
+    return [int(number) for number in NUMBER.findall(text)]
+
+
+def _template(message: str) -> str:
+    return NUMBER.sub("#", message)
+
+
+def _multiples(number: int, bases: Iterable[int]) -> Iterator[int]:
+    """What it may have to become: one of the bases, or the multiple of it that is next."""
+    for base in bases:
+        yield base
+        if base < number and number % base:
+            yield round(number / base) * base
+
+
+def climbed(model: nn.Module, start: Convention, lengths: Sequence[int], problems: list[str]) -> Iterator[Outcome]:
+    """Calls that work, the first found and its variants with other masks, and with a source where one may be.
+
+    Where there is none, `problems` begins with the error of the one that came furthest.
+    """
+    climb = Climb(model, lengths)
+    highest: CallAttempt | None = None
+    for convention in _starts(model, start):
+        best = climb.climbed(convention)
+        if climb.height(best).works:
+            yield from (climb.outcomes[variant][1] for variant in _variants(climb, best) if climb.height(variant).works)
+            return
+        if highest is None or climb.height(best) > climb.height(highest):
+            highest = best
+    if highest is not None:
+        problems.insert(0, climb.message(highest))
+
+
+def _starts(model: nn.Module, start: Convention) -> Iterator[Convention]:
+    """Ids for all that is required, with and without what may be left out, or in one dict; and in parts."""
+    parameters = parameters_of(model)
+    required = [
+        (p.name, fillers_of_aside(p.name)[0] if is_aside(p.name) else "ids") for p in parameters if p.default is p.empty
+    ]
+    optional = [p.name for p in parameters if p.default is None and not (CACHE.search(p.name) or FLAG.search(p.name))]
+    calls = [tuple(required), (*required, *((name, "None") for name in optional[:4]))]
+    starts = [replace(start, call=call) for call in dict.fromkeys(calls) if call]
+    if len(parameters) == 1 and CONTAINER.match(parameters[0].name):
+        starts.append(replace(start, call=(), as_dict=True))
+    yield from (replace(start, stepwise=True) for start in starts if any(START.search(name) for name, _ in start.call))
+    yield from starts
+    yield from (replace(start, at_once=1, unbatched=unbatched) for unbatched in (False, True) for start in starts)
+
+
+def _variants(climb: Climb, best: CallAttempt) -> Iterator[CallAttempt]:
+    """The call with rows of another width where that is free, with a source, and with other masks."""
+    best = _unlike(climb, best)
+    for variant in _with_sources(best):
+        candidate = replace(variant, S=length_of_source(best.T, climb.model))
+        known = climb.outcomes[candidate][1].known if climb.height(candidate).works else None
+        if known is not None and known.convention.gives == "tokens":
+            yield candidate
+    yield best
+    masks = [name for name, filler in best.convention.call if MASK.search(name) and filler != "None"]
+    yield from (filled(best, {name: filler}) for name in masks for filler in fillers_of_aside(name))
+
+
+def _with_sources(tried: CallAttempt) -> Iterator[CallAttempt]:
+    """The first arguments may hold a source, and what is named after them its masks and positions."""
+    data = [(name, filler) for name, filler in tried.convention.call if role_of(filler) == "ids"]
+    for count in range(1, len(data)):
+        fillers = {name: "source" + filler.removeprefix("ids") for name, filler in data[:count]}
+        roles = {name: role_of(fillers.get(name, filler)) for name, filler in data}
+        asides = [call for call in tried.convention.call if call[1].startswith(("keep", "positions"))]
+        fillers |= {name: f"source {filler}" for name, filler in asides if is_of_source(name, roles)}
+        yield filled(tried, fillers)
 
 
 def _unlike(climb: Climb, best: CallAttempt) -> CallAttempt:
     """With rows of another width, where that is free and the same as their length: an axis is numbers by its size."""
-    same = [name for name, filler in best.convention.call if f" as {best.T} numbers" in filler]
-    for width in (3, 7) if same else ():
-        candidate = best
-        for name in same:
-            filler = dict(best.convention.call)[name]
-            candidate = candidate.filled(name, filler.replace(f" as {best.T} ", f" as {width} "))
-        if climb.try_(candidate).works:
-            return candidate
+    fillers = {name: filler for name, filler in best.convention.call if f" as {best.T} numbers" in filler}
+    for width in (3, 7) if fillers else ():
+        narrow = {name: filler.replace(f" as {best.T} ", f" as {width} ") for name, filler in fillers.items()}
+        if climb.height(filled(best, narrow)).works:
+            return filled(best, narrow)
+    turned = [call for call in best.convention.call if call[1].endswith(" numbers in rows")]
+    if len(turned) == 1 and not any(isinstance(module, nn.Conv1d) for module in climb.model.modules()):
+        ((name, filler),) = turned  # (B, width, T) without a convolution is rather time and then channels
+        other = filled(replace(best, T=_numbers_in(filler)[0], S=best.T), {name: f"ids as {best.T} numbers"})
+        return other if climb.height(other).works else best
     return best
-
-
-def climbed(model: nn.Module, start: Convention, lengths: Sequence[int], problems: list[str]) -> Iterator[CallAttempt]:
-    """Calls that work, the first found and its variants with other masks, and with a source where one may be."""
-    parameters = parameters_of(model)
-    names = [p.name for p in parameters if p.default is p.empty]
-    optional = [p.name for p in parameters if p.default is None and not (CACHE.search(p.name) or FLAG.search(p.name))]
-    calls = [tuple((name, "ids") for name in names)] if names else []
-    if optional:
-        calls.append((*((name, "ids") for name in names), *((name, "None") for name in optional[:4])))
-    starts = [replace(start, call=call) for call in calls]
-    if len(parameters) == 1 and CONTAINER.match(parameters[0].name):
-        starts.append(replace(start, call=(), as_dict=True))
-    climb = Climb(model, problems, lengths)
-    for convention in (*starts, *(replace(start, at_once=1) for start in starts)):
-        best = climb.found(convention)
-        if best is None:
-            continue
-        best = _unlike(climb, best)
-        yield from _with_source(climb, best)
-        masks = [name for name, filler in best.convention.call if MASK.search(name) and filler != "None"]
-        yield from (best.filled(name, filler) for name in masks for filler in fillers_of_aside(name))
-        return
-
-
-def _with_source(climb: Climb, best: CallAttempt) -> Iterator[CallAttempt]:
-    """The first arguments may hold a source of another length."""
-    data = [name for name, filler in best.convention.call if role_of(filler) == "ids"]
-    for count in range(1, len(data)):
-        candidate = replace(best, S=length_of_source(best.T, climb.model))
-        for name in data[:count]:
-            filler = dict(best.convention.call)[name]
-            candidate = candidate.filled(name, "source" + filler.removeprefix("ids"))
-        if climb.try_(candidate).works and candidate in climb.of_tokens:
-            yield candidate
-    yield best

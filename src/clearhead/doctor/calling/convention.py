@@ -67,6 +67,7 @@ class Convention:
         mask_types: parameters whose masks must be of a class of the model's library; it is made from the tensor.
         at_once: it takes this number of rows and no other; more are given one after the other.
         stepwise: it takes one token at a time, and its number in the row.
+        unbatched: its tensors have no axis for rows.
     """
 
     call: Call
@@ -79,6 +80,7 @@ class Convention:
     mask_types: tuple[tuple[str, type], ...] = ()
     at_once: int = 0
     stepwise: bool = False
+    unbatched: bool = False
 
     @property
     def has_source(self) -> bool:
@@ -125,6 +127,10 @@ class Convention:
         if self.as_dict:
             return model(self._batch(inputs, more))
         filled = [(name, self._moved(filler_of(filler)(inputs, self.time_first))) for name, filler in self.call]
+        if next((p.dtype for p in model.parameters()), None) == torch.float64:
+            filled = [(name, _in_double(value)) for name, value in filled]
+        if self.unbatched:
+            filled = [(name, self._of_one_row(value)) for name, value in filled]
         arguments = {name: self._typed(name, value) for name, value in filled if name} | more
         unnamed = [value for name, value in filled if not name]
         positional = [p.name for p in signature_of(model) if p.kind is p.POSITIONAL_ONLY and p.name in arguments]
@@ -176,6 +182,11 @@ class Convention:
         expected = dict(self.mask_types).get(name)
         return expected(value) if expected is not None and isinstance(value, Tensor) else value
 
+    def _of_one_row(self, value: object) -> object:
+        axis = 1 if self.time_first else 0
+        is_row = isinstance(value, Tensor) and value.dim() > axis and value.shape[axis] == 1
+        return value.squeeze(axis) if isinstance(value, Tensor) and is_row else value
+
     def _moved(self, value: Any) -> Any:
         if isinstance(value, torch.device):
             return self.device
@@ -197,6 +208,10 @@ def _holds_a_tensor(declared: type) -> bool:
         return False
     parameters = inspect.signature(declared).parameters.values()
     return sum(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters) == 1
+
+
+def _in_double(value: object) -> object:
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def here(tensor: Tensor, device: torch.device) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from clearhead.doctor.calling.numbers import as_numbers, holds_numbers
+from clearhead.doctor.calling.numbers import as_numbers
 
 
 @dataclass(frozen=True)
@@ -119,15 +119,24 @@ def role_of(filler: str) -> str:
     return filler.partition(" as ")[0]
 
 
+PAIRED = ("a pair with positions", "(B, T, 2) with positions")
+
+
 def filler_of(name: str) -> Filler:
-    """How an argument is made, by its name: one of `FILLERS`, or ids and sources as numbers."""
-    if not holds_numbers(name):
+    """How an argument is made, by its name: one of `FILLERS`, or ids and sources in another form."""
+    role, _, form = name.partition(" as ")
+    if not form:
         return FILLERS[name]
-    tokens = FILLERS[role_of(name)]
 
     def fill(inputs: Inputs, time_first: bool) -> object:
-        ids = tokens(inputs, time_first)
-        return None if ids is None else as_numbers(ids, name)
+        ids = FILLERS[role](inputs, time_first)
+        if not isinstance(ids, Tensor):
+            return None
+        if form not in PAIRED:
+            return as_numbers(ids, name) if form != "an array" else ids.numpy()
+        positions = torch.arange(ids.shape[0 if time_first else 1]).expand(ids.shape[::-1] if time_first else ids.shape)
+        pair = ids, (positions.t() if time_first else positions).clone()
+        return pair if form == PAIRED[0] else torch.stack(pair, -1)
 
     return fill
 
@@ -137,12 +146,19 @@ def keep_filler(form: str, source: bool) -> Filler:
     return lambda inputs, time_first: KEEP_FORMS[form](inputs.kept(source))
 
 
+def _positions(ids: Tensor) -> Tensor:
+    return torch.arange(ids.shape[1])
+
+
 FILLERS: dict[str, Filler] = {
     "ids": lambda inputs, time_first: _turned(inputs.ids, time_first),
     "source": lambda inputs, time_first: _turned(inputs.source, time_first),
     "labels": lambda inputs, time_first: _turned(inputs.ids if inputs.labels is None else inputs.labels, time_first),
-    "positions (B, T)": lambda inputs, _: torch.arange(inputs.ids.shape[1]).expand(inputs.ids.shape).clone(),
-    "positions (T)": lambda inputs, _: torch.arange(inputs.ids.shape[1]),
+    "text": lambda inputs, _: "a",
+    "positions (B, T)": lambda inputs, _: _positions(inputs.ids).expand(inputs.ids.shape).clone(),
+    "positions (T)": lambda inputs, _: _positions(inputs.ids),
+    "source positions (B, T)": lambda i, _: _positions(i.tokens(True)).expand(i.tokens(True).shape).clone(),
+    "source positions (T)": lambda inputs, _: _positions(inputs.tokens(True)),
     "0": lambda inputs, _: 0,
     "None": lambda inputs, _: None,
     "zeros like ids": lambda inputs, time_first: _turned(torch.zeros_like(inputs.ids), time_first),

@@ -117,7 +117,7 @@ def suggestions(model: nn.Module, named: Sequence[str] = ()) -> Iterator[Call]:
     parameters = parameters_of(model)
     required = [p.name for p in parameters if p.default is p.empty]
     optional = [p.name for p in parameters if p.default is not p.empty]
-    chosen = [name for name in optional if name in named and not _is_aside(name) and not LABELS.search(name)]
+    chosen = [name for name in optional if name in named and not is_aside(name) and not LABELS.search(name)]
     if chosen:
         yield from _calls([p.name for p in parameters if p.name in (*required, *chosen)], required)
     if required:
@@ -131,14 +131,14 @@ def suggestions(model: nn.Module, named: Sequence[str] = ()) -> Iterator[Call]:
         if not parameters:
             yield (("", "ids"),)
             yield (("", "source"), ("", "ids"))
-    tokens = [name for name in required or optional[:1] if not _is_aside(name)]
-    labels = [name for name in optional if LABELS.search(name) and not _is_aside(name)]
+    tokens = [name for name in required or optional[:1] if not is_aside(name)]
+    labels = [name for name in optional if LABELS.search(name) and not is_aside(name)]
     if len(tokens) == 1 and len(required) < 2:  # without targets, some models give the logits of the last token alone
         yield from (((tokens[0], "ids"), (name, "labels")) for name in labels if name != tokens[0])
 
 
 def _calls(names: Sequence[str], required: Sequence[str]) -> Iterator[Call]:
-    tokens = [name for name in names if not _is_aside(name)]
+    tokens = [name for name in names if not is_aside(name)]
     for roles in _token_roles(tokens):
         choices = [[roles[name]] if name in roles else fillers_of_aside(name, roles) for name in names]
         for arguments in _in_one_style(names, roles):
@@ -148,12 +148,12 @@ def _calls(names: Sequence[str], required: Sequence[str]) -> Iterator[Call]:
             yield tuple(zip(names, fillers, strict=True))
 
 
-def _is_aside(name: str) -> bool:
+def is_aside(name: str) -> bool:
     """Whether a parameter holds something other than a sequence of tokens."""
     aside = (POSITIONS, SEGMENTS, DOCUMENTS, MASK)
     if TOKENS.search(name) and not any(kind.search(name) for kind in aside):
         return False
-    return any(kind.search(name) for kind in (MASK, CACHE, POSITIONS, SEGMENTS, DOCUMENTS, START, FLAG))
+    return name == "device" or any(kind.search(name) for kind in (*aside, CACHE, START, FLAG))
 
 
 def _token_roles(names: Sequence[str]) -> Iterator[dict[str, str]]:
@@ -258,7 +258,10 @@ def fillers_of_aside(name: str, roles: Mapping[str, str] = {}) -> list[str]:
     if START.search(name):
         return ["0"]
     if POSITIONS.search(name):
-        return ["positions (B, T)", "positions (T)", "0"]
+        of = "source " if of_source else ""
+        return [f"{of}positions (B, T)", f"{of}positions (T)", "0"]
+    if name == "device":
+        return ["device"]
     return ["None"] if CACHE.search(name) else ["False", "None"]
 
 

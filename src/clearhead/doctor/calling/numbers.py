@@ -15,8 +15,9 @@ WORDS = 64  # ids that there are numbers for
 PLACES = 16  # parts of a picture
 PIXELS = 1 << 20  # of one picture, at most
 WIDTHS = 8  # of inputs that are tried
-SIZES = (32, 64, 28, 16, 48, 96, 224)  # of pictures, in pixels, where the model tells none
+SIZES = (32, 64, 28, 16, 48)  # of pictures, in pixels, where the model tells none
 MANY_SIZES = 20
+SIGNALS = (512, 3000)  # samples of a signal
 FRAMES = (8, 4, 16)  # of a video, where the model tells none
 SIZE_NAMES = re.compile(r"(^|_)(image|img|input|in|patches)_?(size|res|resolution|dim|shape|hw?)$|^resolution$|^size$")
 FRAME_NAMES = re.compile(r"^(num_|n_|max_)?(frames?|clip_?len|clip_length)$|^(num|n)_?frames")
@@ -89,7 +90,9 @@ def forms_of(model: nn.Module) -> list[str]:
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d | nn.Conv3d)]
     readers = [module for module in model.modules() if isinstance(module, nn.Conv1d | nn.Linear | nn.RNNBase)]
     widths = dict.fromkeys(width for module in readers if (width := _width(module)) <= 1024)
-    rows = [f" as {width} numbers{turned}" for width in islice(widths, WIDTHS) for turned in ("", " in rows")]
+    rows = [f" as {width} numbers{turned}" for turned in ("", " in rows") for width in islice(widths, WIDTHS)]
+    channels = dict.fromkeys(module.in_channels for module in readers if isinstance(module, nn.Conv1d))
+    rows += [f" as {count} x {length} pixels" for count in islice(channels, 3) for length in SIGNALS]
     known = (form for form in _pictures(model, convolutions, list(widths)) if _pixels(form) <= PIXELS)
     pictures = list(islice(dict.fromkeys(known), 2 * MANY_SIZES))
     first = [" as 0 numbers", " as 0 whole numbers"]
@@ -130,6 +133,8 @@ def _pictures(model: nn.Module, convolutions: Iterable[nn.Module], widths: Itera
                     yield f" as {channels} x {count} x {high} x {wide} pixels"
                     yield f" as {count} x {channels} x {high} x {wide} pixels"
         yield from (f" as {channels} x {high} x {wide} pixels" for high, wide in sizes if not is_deep)
+    if not frames:  # a video, each picture of which is cut into patches
+        yield from (f" as {count} x {channels} x 32 x 32 pixels" for channels, _, _ in readers[:2] for count in (2, 1))
 
 
 def _sizes(model: nn.Module, settings: list[tuple[str, object]], stride: int) -> Iterator[tuple[int, int]]:
@@ -155,6 +160,15 @@ def _stride(convolution: nn.Module) -> int:
     """How many pixels apart it looks."""
     stride = convolution.stride
     return int(stride[-1]) if isinstance(stride, tuple) else 1
+
+
+def spans_of(model: nn.Module) -> dict[int, list[int]]:
+    """By axis, -2 or -1, what convolutions span along it that see one place of the other."""
+    kernels = [module.kernel_size for module in model.modules() if isinstance(module, nn.Conv2d)]
+    return {
+        -2: [high for high, wide in kernels if high > wide == 1],
+        -1: [wide for high, wide in kernels if wide > high == 1],
+    }
 
 
 def _settings(model: nn.Module) -> Iterator[tuple[str, object]]:

@@ -1,16 +1,16 @@
 """The search for a way to call a model: names suggest calls, and what the model does with them decides."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 import torch
 from torch import nn
 
-from clearhead.doctor.calling.axes import Axes, axes_of, influences
+from clearhead.doctor.calling.axes import axes_of, influences
 from clearhead.doctor.calling.climbing import climbed
 from clearhead.doctor.calling.convention import Convention, mask_types_of
-from clearhead.doctor.calling.inputs import CAUSAL_FORMS, Inputs, role_of
+from clearhead.doctor.calling.inputs import CAUSAL_FORMS, role_of
 from clearhead.doctor.calling.lengths import Lengths, length_of_source, lengths_for
 from clearhead.doctor.calling.names import (
     CONTAINER,
@@ -22,9 +22,7 @@ from clearhead.doctor.calling.names import (
     says_time_first,
     suggestions,
 )
-from clearhead.doctor.calling.numbers import PLACES, WORDS, is_picture
-from clearhead.doctor.calling.outputs import tensors
-from clearhead.doctor.calling.trial import ROWS, SMALL, drawn, vocabularies, with_output
+from clearhead.doctor.calling.trial import CallAttempt, WorkingCall, try_call
 from clearhead.doctor.load.unwrap import remedy
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.spec import Spec
@@ -32,7 +30,6 @@ from clearhead.doctor.state_guard import CPU
 from clearhead.errors import DataError
 
 MANY, TOO_MANY = 40, 400  # failed calls, after which only two lengths are tried each, and after which none is
-FEW = 3  # rows of an embedding that tells parts of a row apart, beside one of words
 OTHER_LENGTH = (AssertionError, IndexError, ValueError, RuntimeError, NameError)  # another length may avoid these
 
 ADAPTER = """
@@ -41,23 +38,6 @@ class Adapted(torch.nn.Module):
     def forward(self, ids):  # (B, T) token ids; a second parameter 'source' (B, S) where there is one
         return self.model(ids)  # change this line: it must return logits (B, T, V)
 def adapted(): return Adapted()"""
-
-
-@dataclass(frozen=True)
-class WorkingCall:
-    """A convention that works, with the lengths and vocabularies that it works for, and what its axes mean."""
-
-    convention: Convention
-    T: int
-    S: int
-    vocab_size: int
-    source_vocab_size: int
-    axes: Axes
-
-    @property
-    def inputs(self) -> Inputs:
-        """Random rows."""
-        return drawn(self.T, self.S, self.vocab_size, self.source_vocab_size)
 
 
 def find_convention(
@@ -115,15 +95,12 @@ def _climbed(model: nn.Module, spec: Spec, usual: Sequence[int], problems: list[
     """The call of a model that reads something else, the masks of which work best."""
     best: tuple[int, WorkingCall] | None = None
     start = Convention((), device=_device_of(model), mask_types=mask_types_of(model))
-    for candidate in climbed(model, start, usual, problems):
-        lengths = Lengths((candidate.T,), (), equal=candidate.S == candidate.T)
-        known = _try(model, candidate.convention, lengths, problems)
-        if known is None:
-            continue
-        score = _score(model, known, spec)
+    for outcome in climbed(model, start, usual, problems):
+        assert outcome.known is not None
+        score = _score(model, outcome.known, spec)
         if best is None or score > best[0]:
-            best = score, known
-        if not _mentions(known.convention, "keep", "causal"):
+            best = score, outcome.known
+        if not _mentions(outcome.known.convention, "keep", "causal"):
             break
     return best and best[1]
 
@@ -166,7 +143,9 @@ def _choose(
 
 def _with_causal_mask(model: nn.Module, known: WorkingCall) -> WorkingCall:
     """If the future reaches back: with the mask that the model takes from its caller and that prevents it."""
-    if known.convention.as_dict or not influences(known.convention.run_by(model), known.inputs)[1]:
+    with attempt() as attempted:
+        is_open = influences(known.convention.run_by(model), known.inputs)[1]
+    if attempted.failed or known.convention.as_dict or not is_open:
         return known
     for name in (parameter.name for parameter in parameters_of(model)):
         of_source = known.convention.has_source and not TARGET.search(name)
@@ -200,62 +179,14 @@ def _roles(call: Call) -> tuple[str, ...]:
 
 def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: list[str]) -> WorkingCall | None:
     """Call it with rows of several lengths until one works."""
-    pictures = {role_of(filler) for _, filler in convention.call if is_picture(filler)}
-    for T in (PLACES,) if "ids" in pictures else dict.fromkeys((*lengths.usual, *lengths.more)):
-        S = PLACES if "source" in pictures else T if lengths.equal else length_of_source(T, model)
-        inputs = drawn(T, S, rows=convention.at_once or ROWS)
-        inputs = inputs if convention.has_source else replace(inputs, source=None)
-        with attempt() as attempted, vocabularies(model, inputs) as sizes, torch.no_grad():
-            value = convention.raw(model, inputs)
-            if ROWS in (T, S) and not convention.at_once:  # a square may have been taken for a number in each row
-                convention.raw(model, inputs.rows(torch.arange(ROWS - 2)))
-        if attempted.failed:
-            problems.append(attempted.sentence())
-            if not isinstance(attempted.error, OTHER_LENGTH):
-                return None
-            continue
-        located = with_output(model, convention, inputs, value, sizes.get("ids"))
-        if located is None:
-            shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
-            problems.append(f"given ids {(ROWS, T)} it returned {shapes or type(value).__name__}")
+    for T in dict.fromkeys((*lengths.usual, *lengths.more)):
+        outcome = try_call(model, CallAttempt(convention, T, T if lengths.equal else length_of_source(T, model)))
+        if outcome.known is not None:
+            return outcome.known
+        problems.append(outcome.message)
+        if not isinstance(outcome.error, OTHER_LENGTH):
             return None
-        if _reads_its_labels(model, located, inputs):
-            problems.append("what it was given as labels moves its logits")
-            return None
-        if sizes and min(sizes.values()) <= FEW < max(sizes.values()):
-            problems.append("one of its inputs has an embedding of two or three rows: it tells parts of a row apart")
-            return None
-        V = sizes.get("ids") or located.logits(model, inputs).shape[-1]
-        known = {"ids": V, "source": sizes.get("source", V)}
-        V, source_V = (known[role] if located.reads_words(role) else WORDS for role in ("ids", "source"))
-        V, source_V = next(_fitting(model, WorkingCall(located, T, S, V, source_V, Axes())), (V, source_V))
-        return WorkingCall(located, T, S, V, source_V, Axes())
     return None
-
-
-def _fitting(model: nn.Module, known: WorkingCall) -> Iterator[tuple[int, int]]:
-    """Sizes of vocabularies that it knows all tokens of: columns of a table may each have an embedding of their own."""
-    sizes, smaller = (0, 0), (known.vocab_size, known.source_vocab_size)
-    while sizes != smaller:
-        sizes = smaller
-        inputs = drawn(known.T, known.S, *sizes)
-        with attempt() as attempted, torch.no_grad():
-            known.convention.logits(model, inputs if known.convention.has_source else replace(inputs, source=None))
-        if not isinstance(attempted.error, IndexError):
-            yield sizes
-        smaller = max(SMALL, sizes[0] // 2), max(SMALL, sizes[1] // 2)
-
-
-def _reads_its_labels(model: nn.Module, convention: Convention, inputs: Inputs) -> bool:
-    """Whether what is given as labels, and is required, moves the logits: then the model reads it. Ids are 0 and 1."""
-    needed = {parameter.name for parameter in parameters_of(model) if parameter.default is parameter.empty}
-    if not any(role_of(filler) == "labels" and name in needed for name, filler in convention.call):
-        return False
-    batches = (inputs, inputs, replace(inputs, labels=1 - inputs.ids))
-    with torch.no_grad():
-        before, again, after = (convention.logits(model, batch) for batch in batches)
-    is_steady = before.shape == again.shape and torch.allclose(before, again, equal_nan=True)
-    return is_steady and before.shape == after.shape and not torch.allclose(before, after, equal_nan=True)
 
 
 def _score(model: nn.Module, known: WorkingCall, spec: Spec) -> int:
