@@ -146,6 +146,75 @@ class Translator(nn.Module):
         return self.last(x)  # type: ignore[no-any-return]
 
 
+class Frames(nn.Module):
+    """It shortens frames of 20 numbers by convolutions; only the error of its map tells how wide they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shorten = nn.Sequential(nn.Conv2d(1, D, 3, 2), nn.ReLU(), nn.Conv2d(D, D, 3, 2))
+        self.embed, self.body, self.head = nn.Linear(4 * D, D), Body(), nn.Linear(D, 9)
+
+    def forward(self, frames: Tensor, lengths: Tensor) -> Tensor:
+        assert len(lengths) == len(frames)
+        x = self.shorten(frames[:, None]).transpose(1, 2).flatten(2)  # (B, 1, T, 20) -> (B, T / 4, 4 D)
+        return self.head(self.body(self.embed(x)))  # type: ignore[no-any-return]
+
+
+class Recording(nn.Module):
+    """22 channels of 1000 samples, which a convolution sees all at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.along, self.across = nn.Conv2d(1, D, (1, 25), (1, 25)), nn.Conv2d(D, D, (22, 1))
+        self.body, self.head = Body(), nn.Linear(40 * D, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.across(self.along(x)).squeeze(2).transpose(1, 2)  # (B, 40, D)
+        return self.head(self.body(x).flatten(1))  # type: ignore[no-any-return]
+
+
+class Placed(nn.Module):
+    """Each token comes with its position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.body, self.head = nn.Embedding(64, D), Body(), nn.Linear(D, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert x.shape[-1] == 2
+        return self.head(self.body(self.table(x).sum(2)))  # type: ignore[no-any-return]
+
+
+class Arrays(nn.Module):
+    """It reads an array of numpy."""
+
+    places: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.body, self.head = nn.Embedding(32, D), Body(), nn.Linear(D, 32)
+        self.register_buffer("places", torch.randn(64, D))
+
+    def forward(self, log_seqs: Any) -> Tensor:
+        ids = torch.from_numpy(log_seqs.astype("int64"))
+        return self.head(self.body(self.table(ids) + self.places[: ids.shape[1]]))  # type: ignore[no-any-return]
+
+
+class Alone(nn.Module):
+    """One row, without an axis for rows."""
+
+    places: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.body, self.head = nn.Embedding(32, D), Body(), nn.Linear(D, 32)
+        self.register_buffer("places", torch.randn(64, D))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        (T,) = ids.shape
+        return self.head(self.body((self.table(ids) + self.places[:T])[None])[0])  # type: ignore[no-any-return]
+
+
 class Passing(nn.Module):
     """Its forward names nothing; what it calls does."""
 
@@ -166,6 +235,11 @@ WAYS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "one row": (OneRow, "1 at a time"),
     "one token": (OneToken, "one token at a time"),
     "translator": (Translator, "model(source, ids)"),
+    "frames": (Frames, "model(frames=ids as 20 numbers, lengths=keep: lengths)"),
+    "recording": (Recording, "x=ids as 1 x 22 x 10"),
+    "placed": (Placed, "x=ids as (B, T, 2) with positions"),
+    "arrays": (Arrays, "log_seqs=ids as an array"),
+    "alone": (Alone, "model(ids), 1 at a time"),
     "passing": (Passing, "x=ids as 1 x 28 x 28 pixels, t=zeros (B), y=zeros (B)"),
 }
 

@@ -1,7 +1,6 @@
 """The person's own batch: what their model really reads, as inputs for the examination."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -10,7 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling import Inputs
-from clearhead.doctor.calling.names import MASK, POSITIONS, SEGMENTS, filler_for, parameters_of
+from clearhead.doctor.calling.names import (
+    LABELS,
+    MASK,
+    POSITIONS,
+    SEGMENTS,
+    SOURCE,
+    TARGET,
+    TOKENS,
+    is_aside,
+    parameters_of,
+)
 from clearhead.doctor.calling.trial import WorkingCall
 from clearhead.doctor.problems import attempt
 from clearhead.errors import DataError
@@ -132,7 +141,10 @@ def _is_aside(name: str) -> bool:
 
 def _role(name: str, filler: str | None, has_source: bool) -> str | None:
     """What a named tensor is: ids, source or labels; None if it holds no tokens."""
-    with suppress(KeyError):
-        role = filler if filler in ROLES else filler_for(name, has_source=has_source)
-        return role if role in ROLES else None
-    return None
+    if filler in ROLES or is_aside(name):
+        return filler if filler in ROLES else None
+    if TARGET.search(name) and (has_source or not LABELS.search(name)) and "label" not in name:
+        return "ids"
+    if LABELS.search(name):
+        return "labels"
+    return ("source" if has_source else "ids") if SOURCE.search(name) or TOKENS.search(name) else None

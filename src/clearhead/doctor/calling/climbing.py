@@ -7,15 +7,12 @@ a size that the model is given is changed: the number in the error that follows 
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, product
-from math import prod
-from typing import Any, NamedTuple, Self
 
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from clearhead.doctor.calling.convention import Convention
 from clearhead.doctor.calling.inputs import role_of
@@ -26,26 +23,31 @@ from clearhead.doctor.calling.names import (
     FLAG,
     MASK,
     START,
+    TARGET,
     fillers_of_aside,
     is_aside,
     is_of_source,
     parameters_of,
 )
-from clearhead.doctor.calling.numbers import (
-    PIXELS,
-    form_of_width,
-    forms_of,
-    holds_numbers,
-    is_picture,
-    numbers_of,
-    spans_of,
+from clearhead.doctor.calling.numbers import form_of_width, forms_of, numbers_of, spans_of
+from clearhead.doctor.calling.sizes import (
+    LARGEST,
+    LONGEST,
+    Size,
+    filled,
+    led_to,
+    numbers_in,
+    sizes_of,
+    spanned,
+    template_of,
+    with_size,
 )
-from clearhead.doctor.calling.trial import BLIND, ROWS, CallAttempt, Outcome, try_call
+from clearhead.doctor.calling.trial import BLIND, ROWS, Altimeter, CallAttempt, Height, Outcome, try_call
 
 CALLS, SECONDS = 2000, 8.0  # after which the search is given up
 ROUNDS = 6  # through all arguments
+SHALLOW = 8  # modules in one call of a model
 STEPS = 4  # towards a size
-LARGEST, LONGEST = 4096, 128  # size of an axis, and length of a row
 PLAIN = ["zeros (B)", "halves (B)", "halves (B, 1)", "0", "1", "None", "False", "device"]  # what reads no tokens
 TOKENS = ("ids", "ids as an array", "ids as a pair with positions", "ids as (B, T, 2) with positions")
 OF_TYPES = {
@@ -56,55 +58,17 @@ OF_TYPES = {
     "device": ["device"],
 }
 OF_ROWS = re.compile(r"^(t|y|c|noise|sigma|cond|class\w*|labels?|time_?\w*|step\w*|index|users?(_ids?)?)$")
-NUMBER = re.compile(r"(?<![\d.a-wyz])-?\d+(?![\d.])")
-
-Size = tuple[str, int]  # T or S; or the name of an argument, and which of the numbers in its filler
-
-
-class Height(NamedTuple):
-    """How far a call came: whether it works, how many modules were left behind, and the operations since the last."""
-
-    works: bool
-    modules: int
-    steps: int
-
-
-class _Altimeter(TorchFunctionMode):
-    """Counts the modules of one call of a model that were run, and the operations behind the last of them."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model, self.modules, self.steps = model, 0, 0
-
-    def __enter__(self) -> Self:
-        self._hooks = [self.model.register_forward_pre_hook(self._begin)]
-        self._hooks += [m.register_forward_hook(self._leave) for m in self.model.modules() if m is not self.model]
-        return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
-
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
-        for hook in self._hooks:
-            hook.remove()
-
-    def _begin(self, *_: object) -> None:
-        self.modules, self.steps = 0, 0
-
-    def _leave(self, *_: object) -> None:
-        self.modules, self.steps = self.modules + 1, 0
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.steps += 1
-        return func(*args, **(kwargs or {}))
 
 
 @dataclass
 class Climb:
-    """The search for one model. `lengths` of rows are tried."""
+    """The search for one model. `lengths` of rows are tried. `blind`: a call of a deep model that nothing moves."""
 
     model: nn.Module
     lengths: Sequence[int]
     outcomes: dict[CallAttempt, tuple[Height, Outcome]] = field(default_factory=dict)
     begun: float = field(default_factory=time.process_time)
+    blind: Outcome | None = None
 
     @cached_property
     def forms(self) -> list[str]:
@@ -119,10 +83,12 @@ class Climb:
     def height(self, tried: CallAttempt) -> Height:
         """How far this call comes."""
         if tried not in self.outcomes:
-            altimeter = _Altimeter(self.model)
+            altimeter = Altimeter(self.model)
             outcome = try_call(self.model, tried, altimeter, reads=True)
-            height = Height(outcome.known is not None, altimeter.modules, altimeter.steps)
-            height = Height(False, -1, 0) if outcome.message == BLIND else height
+            height = Height(not outcome.message, altimeter.modules, altimeter.steps)
+            if outcome.message == BLIND:
+                self.blind = self.blind or (outcome if altimeter.modules > SHALLOW else None)
+                height = Height(False, -1, 0)
             self.outcomes[tried] = height, outcome
         return self.outcomes[tried][0]
 
@@ -152,7 +118,8 @@ class Climb:
         for other in others:
             if self.height(best).works or self.is_over:
                 break
-            if _holds_tokens(other) and self.height(other) > self.height(best):
+            is_apt = other.holds_tokens or not best.holds_tokens
+            if is_apt and self.height(other) > self.height(best):
                 best = other
         return best
 
@@ -161,7 +128,7 @@ class Climb:
         if not tried.convention.as_dict:
             return tried
         names = tried.convention.requested(self.model, tried.inputs)
-        call = dict.fromkeys(names, "ids") | dict(tried.convention.call)
+        call = {name: _likeliest(name) for name in names} | dict(tried.convention.call)
         return replace(tried, convention=replace(tried.convention, call=tuple(call.items())))
 
     def _refilled(self, tried: CallAttempt, name: str) -> Iterator[CallAttempt]:
@@ -200,7 +167,7 @@ class Climb:
 
     def _numbers(self, tried: CallAttempt) -> list[int]:
         """The numbers in the error of a call, and those that the model holds."""
-        numbers = _numbers_in(self.message(tried))
+        numbers = numbers_in(self.message(tried))
         known = {ROWS, tried.T, tried.S, ROWS * tried.T}
         return [n for n in dict.fromkeys((*numbers, *numbers_of(self.model))) if 1 < n <= LARGEST and n not in known]
 
@@ -209,9 +176,9 @@ class Climb:
 
         A second is then what a convolution spans: one that sees all of an axis, such as the channels of a recording.
         """
-        for start in (*_spanned(tried, spans_of(self.model)), tried):
+        for start in (*spanned(tried, spans_of(self.model)), tried):
             yield start
-            for size, value in _sizes_of(start).items():
+            for size, value in sizes_of(start).items():
                 for probe in {2 * value, value + 1, value // 2}:
                     other = with_size(start, size, probe)
                     if other is not None:
@@ -220,10 +187,10 @@ class Climb:
 
     def _level(self, tried: CallAttempt) -> Iterator[CallAttempt]:
         """The same from calls that came as far as this one, and of which every one ended otherwise."""
-        others = {_template(self.message(tried)): tried}
+        others = {template_of(self.message(tried)): tried}
         for other, (height, outcome) in self.outcomes.items():
             if height == self.height(tried) and other.convention.at_once == tried.convention.at_once:
-                others.setdefault(_template(outcome.message), other)
+                others.setdefault(template_of(outcome.message), other)
         for other in islice(others.values(), 1, 6):
             yield from self._resized(other)
 
@@ -231,87 +198,25 @@ class Climb:
         self, tried: CallAttempt, other: CallAttempt, size: Size, values: tuple[int, int]
     ) -> Iterator[CallAttempt]:
         """From two values of a size: those at which a number in the error that they move is one that they do not."""
-        first, second = (_numbers_in(self.message(tried)) for tried in (tried, other))
-        if _template(self.message(tried)) != _template(self.message(other)):
+        first, second = (numbers_in(self.message(tried)) for tried in (tried, other))
+        if template_of(self.message(tried)) != template_of(self.message(other)):
             return
         fixed = [a for a, b in zip(first, second, strict=True) if a == b and a > 1 and a != ROWS]
         for index, (a, b) in enumerate(zip(first, second, strict=True)):
-            for wanted in _multiples(a, dict.fromkeys(fixed)) if a != b else ():
+            for target in led_to(a, fixed) if a != b else ():
                 (v, g), (w, h) = zip(values, (a, b), strict=True)
                 for _ in range(STEPS):
                     if g == h:
                         break
-                    v, g, w = w, h, round(w + (wanted - h) * (w - v) / (h - g))
+                    v, g, w = w, h, round(w + (target - h) * (w - v) / (h - g))
                     candidate = with_size(tried, size, w)
                     if candidate is None:
                         break
                     yield candidate
                     message = self.message(candidate)
-                    if _template(message) != _template(self.message(tried)):
+                    if template_of(message) != template_of(self.message(tried)):
                         break
-                    h = _numbers_in(message)[index]
-
-
-def _holds_tokens(tried: CallAttempt) -> bool:
-    return tried.convention.as_dict or any(role_of(filler) in ("ids", "source") for _, filler in tried.convention.call)
-
-
-def filled(tried: CallAttempt, fillers: Mapping[str, str]) -> CallAttempt:
-    """The same with something else for some arguments."""
-    call = tuple((name, fillers.get(name, filler)) for name, filler in tried.convention.call)
-    return replace(tried, convention=replace(tried.convention, call=call))
-
-
-def _sizes_of(tried: CallAttempt) -> dict[Size, int]:
-    """What of it has a size, and that."""
-    pictures = any(is_picture(filler) for _, filler in tried.convention.call)
-    sizes = {} if pictures else {("T", 0): tried.T}
-    if tried.convention.has_source:
-        sizes["S", 0] = tried.S
-    for name, filler in tried.convention.call:
-        if holds_numbers(filler):
-            sizes |= {(name, index): number for index, number in enumerate(_numbers_in(filler))}
-    return sizes
-
-
-def _spanned(tried: CallAttempt, spans: Mapping[int, Sequence[int]]) -> Iterator[CallAttempt]:
-    """With pictures as high or as wide as a convolution spans."""
-    for name, filler in tried.convention.call:
-        count = len(_numbers_in(filler))
-        for axis, sizes in spans.items() if is_picture(filler) else ():
-            starts = (with_size(tried, (name, count + axis), size) for size in sizes)
-            yield from filter(None, starts)
-
-
-def with_size(tried: CallAttempt, size: Size, value: int) -> CallAttempt | None:
-    """The same with another size; None if it is too large, or too small."""
-    what, index = size
-    if not 1 <= value <= LARGEST:
-        return None
-    if what in ("T", "S"):
-        lengths = {"T": tried.T, "S": tried.S} | {what: value}
-        return replace(tried, T=lengths["T"], S=lengths["S"]) if 1 < value <= LONGEST else None
-    filler = dict(tried.convention.call)[what]
-    numbers = _numbers_in(filler)
-    numbers[index] = value
-    order = iter(numbers)
-    return filled(tried, {what: NUMBER.sub(lambda _: str(next(order)), filler)}) if prod(numbers) <= PIXELS else None
-
-
-def _numbers_in(text: str) -> list[int]:
-    return [int(number) for number in NUMBER.findall(text)]
-
-
-def _template(message: str) -> str:
-    return NUMBER.sub("#", message)
-
-
-def _multiples(number: int, bases: Iterable[int]) -> Iterator[int]:
-    """What it may have to become: one of the bases, or the multiple of it that is next."""
-    for base in bases:
-        yield base
-        if base < number and number % base:
-            yield round(number / base) * base
+                    h = numbers_in(message)[index]
 
 
 def climbed(model: nn.Module, start: Convention, lengths: Sequence[int], problems: list[str]) -> Iterator[Outcome]:
@@ -328,8 +233,14 @@ def climbed(model: nn.Module, start: Convention, lengths: Sequence[int], problem
             return
         if highest is None or climb.height(best) > climb.height(highest):
             highest = best
-    if highest is not None:
+    if climb.blind is not None:
+        yield climb.blind
+    elif highest is not None:
         problems.insert(0, climb.message(highest))
+
+
+def _likeliest(name: str) -> str:
+    return fillers_of_aside(name)[0] if is_aside(name) else "ids"
 
 
 def _starts(model: nn.Module, start: Convention) -> Iterator[Convention]:
@@ -350,7 +261,8 @@ def _starts(model: nn.Module, start: Convention) -> Iterator[Convention]:
 
 def _variants(climb: Climb, best: CallAttempt) -> Iterator[CallAttempt]:
     """The call with rows of another width where that is free, with a source, and with other masks."""
-    best = _unlike(climb, best)
+    usual = (replace(best, T=T, S=T) for T in climb.lengths[:2] if best.T not in climb.lengths)
+    best = _unlike(climb, next((other for other in usual if climb.height(other).works), best))
     for variant in _with_sources(best):
         candidate = replace(variant, S=length_of_source(best.T, climb.model))
         known = climb.outcomes[candidate][1].known if climb.height(candidate).works else None
@@ -364,6 +276,7 @@ def _variants(climb: Climb, best: CallAttempt) -> Iterator[CallAttempt]:
 def _with_sources(tried: CallAttempt) -> Iterator[CallAttempt]:
     """The first arguments may hold a source, and what is named after them its masks and positions."""
     data = [(name, filler) for name, filler in tried.convention.call if role_of(filler) == "ids"]
+    data.sort(key=lambda call: bool(TARGET.search(call[0])))
     for count in range(1, len(data)):
         fillers = {name: "source" + filler.removeprefix("ids") for name, filler in data[:count]}
         roles = {name: role_of(fillers.get(name, filler)) for name, filler in data}
@@ -382,6 +295,6 @@ def _unlike(climb: Climb, best: CallAttempt) -> CallAttempt:
     turned = [call for call in best.convention.call if call[1].endswith(" numbers in rows")]
     if len(turned) == 1 and not any(isinstance(module, nn.Conv1d) for module in climb.model.modules()):
         ((name, filler),) = turned  # (B, width, T) without a convolution is rather time and then channels
-        other = filled(replace(best, T=_numbers_in(filler)[0], S=best.T), {name: f"ids as {best.T} numbers"})
+        other = filled(replace(best, T=numbers_in(filler)[0], S=best.T), {name: f"ids as {best.T} numbers"})
         return other if climb.height(other).works else best
     return best

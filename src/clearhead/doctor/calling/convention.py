@@ -9,8 +9,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.calling.inputs import FILLERS, Inputs, Run, filler_of, role_of
-from clearhead.doctor.calling.names import MASK, SOURCE, START, TARGET, Call, filler_for, signature_of
+from clearhead.doctor.calling.inputs import Inputs, Run, filler_of, role_of
+from clearhead.doctor.calling.names import MASK, START, Call, signature_of
 from clearhead.doctor.calling.numbers import holds_numbers, is_picture
 from clearhead.doctor.calling.outputs import Path, arrange, follow, spread, tensors
 from clearhead.doctor.problems import attempt
@@ -18,22 +18,11 @@ from clearhead.doctor.state_guard import CPU
 
 
 class NamedInputs(dict[str, object]):
-    """Inputs by name, for models that take one dict. Further entries are made when the model asks for them.
+    """Inputs by name, for models that take one dict or object. `requested`: the names that were asked for."""
 
-    `requested`: the names that it asked for.
-    """
-
-    def __init__(self, inputs: Inputs, time_first: bool) -> None:
-        self.inputs, self.time_first = inputs, time_first
+    def __init__(self, inputs: Mapping[str, object]) -> None:
+        super().__init__(inputs)
         self.requested: list[str] = []
-        tokens = FILLERS["ids"](inputs, time_first)
-        super().__init__(dict.fromkeys(("ids", "input_ids", "inputs", "tokens", "x", "idx", "text"), tokens))
-        self["attention_mask"] = inputs.kept().long()
-        if inputs.source is not None:
-            source = FILLERS["source"](inputs, time_first)
-            self.update(dict.fromkeys(("src", "source", "input_ids", "inputs", "x"), source))
-            self.update(dict.fromkeys(("tgt", "trg", "target", "decoder_input_ids", "y", "ids"), tokens))
-            self["attention_mask"] = inputs.kept(source=True).long()
 
     def __getitem__(self, name: str) -> object:
         self.requested.append(name)
@@ -43,13 +32,6 @@ class NamedInputs(dict[str, object]):
         if name.startswith("_") or hasattr(Tensor, name):  # asked whether it is a tensor
             raise AttributeError(name)
         return self[name]
-
-    def __missing__(self, name: str) -> object:
-        has_source = self.inputs.source is not None
-        if not has_source and all(any(map(side.search, self.requested)) for side in (SOURCE, TARGET)):
-            raise KeyError(f"{name}: it asks for a source and a target")
-        filler = filler_for(name, has_source=has_source)
-        return filler_of("ids" if filler == "labels" else filler)(self.inputs, self.time_first)
 
 
 @dataclass(frozen=True)
@@ -153,11 +135,8 @@ class Convention:
         return torch.cat([tensors(step)[0].reshape(len(inputs.ids), 1, -1) for step in steps], 1)
 
     def _batch(self, inputs: Inputs, more: Mapping[str, object]) -> NamedInputs:
-        batch = NamedInputs(inputs, self.time_first)
-        batch.update({name: filler_of(filler)(inputs, self.time_first) for name, filler in self.call if name})
-        batch.update({name: self._moved(value) for name, value in batch.items()})
-        batch.update(more)
-        return batch
+        filled = {name: self._moved(filler_of(filler)(inputs, self.time_first)) for name, filler in self.call}
+        return NamedInputs({**filled, **more})
 
     def logits(self, model: nn.Module, inputs: Inputs, /, **more: object) -> Tensor:
         """(B, T, V), batch first whatever the model does; one output for a row is repeated at each of its tokens."""

@@ -173,32 +173,6 @@ def _token_roles(names: Sequence[str]) -> Iterator[dict[str, str]]:
         yield dict(zip(names, ("source", "ids", "labels"), strict=False))
 
 
-def filler_for(name: str, *, has_source: bool) -> str:
-    """What a batch probably holds under a name.
-
-    Raises:
-        KeyError: the name suggests nothing.
-    """
-    of_source = has_source and not TARGET.search(name)
-    if MASK.search(name) or "pad" in name:
-        side = "source keep" if of_source else "keep"
-        form = "lengths" if LENGTHS.search(name) else "True drops" if "pad" in name else "1 keeps"
-        return f"{side}: {form}"
-    if SEGMENTS.search(name):
-        return "zeros like ids"
-    if POSITIONS.search(name):
-        return "positions (B, T)"
-    if TARGET.search(name) and has_source and "label" not in name:
-        return "ids"
-    if SOURCE.search(name) or (TOKENS.search(name) and not LABELS.search(name)):
-        return "source" if has_source else "ids"
-    if LABELS.search(name):
-        return "labels"
-    if TARGET.search(name):
-        return "ids"
-    raise KeyError(name)
-
-
 def is_of_source(mask: str, roles: Mapping[str, str]) -> bool:
     """Whether a mask is the source's: its name shares a word with that of tokens, like query_mask with query_ids.
 

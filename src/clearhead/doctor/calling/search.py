@@ -13,7 +13,6 @@ from clearhead.doctor.calling.convention import Convention, mask_types_of
 from clearhead.doctor.calling.inputs import CAUSAL_FORMS, role_of
 from clearhead.doctor.calling.lengths import Lengths, length_of_source, lengths_for
 from clearhead.doctor.calling.names import (
-    CONTAINER,
     MASK,
     PADDING,
     TARGET,
@@ -167,10 +166,6 @@ def _candidates(model: nn.Module, spec: Spec, named: Sequence[str]) -> Iterator[
     for call in suggestions(model, named):
         for time_first in orders:
             yield Convention(call, time_first=time_first, device=device, mask_types=mask_types)
-    names = [parameter.name for parameter in parameters_of(model)]
-    if len(names) <= 1 or CONTAINER.match(names[0]):
-        for call in ((("", "ids"),), (("", "source"), ("", "ids"))):
-            yield Convention(call, as_dict=True, time_first=orders[0], device=device)
 
 
 def _roles(call: Call) -> tuple[str, ...]:

@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from clearhead.doctor.calling.axes import Axes
 from clearhead.doctor.calling.convention import Convention
@@ -29,6 +31,12 @@ class CallAttempt:
     convention: Convention
     T: int
     S: int
+
+    @property
+    def holds_tokens(self) -> bool:
+        """Whether anything of it depends on the ids."""
+        roles = {role_of(filler) for _, filler in self.convention.call}
+        return self.convention.as_dict or not roles.isdisjoint(("ids", "source"))
 
     @property
     def inputs(self) -> Inputs:
@@ -59,11 +67,50 @@ class WorkingCall:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a call. If it does not work, `known` is None, `message` says why, and `error` is what it raised."""
+    """What came of a call. If it does not work, `message` says why, and `error` is what it raised.
+
+    `known`: how it is called, if it works, or if nothing moves what it returns.
+    """
 
     known: WorkingCall | None
     message: str = ""
     error: Exception | None = None
+
+
+class Height(NamedTuple):
+    """How far a call came: whether it works, how many modules were left behind, and the operations since the last."""
+
+    works: bool
+    modules: int
+    steps: int
+
+
+class Altimeter(TorchFunctionMode):
+    """Counts the modules of one call of a model that were run, and the operations behind the last of them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model, self.modules, self.steps = model, 0, 0
+
+    def __enter__(self) -> Self:
+        self._hooks = [self.model.register_forward_pre_hook(self._begin)]
+        self._hooks += [m.register_forward_hook(self._leave) for m in self.model.modules() if m is not self.model]
+        return super().__enter__()  # type: ignore[no-any-return, no-untyped-call]
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        for hook in self._hooks:
+            hook.remove()
+
+    def _begin(self, *_: object) -> None:
+        self.modules, self.steps = 0, 0
+
+    def _leave(self, *_: object) -> None:
+        self.modules, self.steps = self.modules + 1, 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.steps += 1
+        return func(*args, **(kwargs or {}))
 
 
 def drawn(T: int, S: int, V: int = SMALL, source_V: int = SMALL, rows: int = ROWS) -> Inputs:
@@ -91,70 +138,51 @@ def try_call(
             convention.raw(model, inputs.rows(torch.arange(ROWS - 2)))
     if attempted.failed:
         return Outcome(None, attempted.sentence(400), attempted.error)
-    with attempt() as attempted:
+    with attempt() as attempted, torch.no_grad():
         located = with_output(model, convention, inputs, value, sizes.get("ids"))
-        message = _why_not(model, located, inputs, value, sizes, reads)
-        if message or located is None:
-            return Outcome(None, message)
-        with torch.no_grad():
-            logits = located.logits(model, inputs)
+        if located is None:
+            shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
+            return Outcome(None, f"given rows {tuple(inputs.ids.shape)} it returned {shapes or type(value).__name__}")
+        logits = located.logits(model, inputs)
+        if _reads_its_labels(model, located, inputs, logits):
+            return Outcome(None, "what it was given as labels moves its logits")
+        if sizes and min(sizes.values()) <= FEW < max(sizes.values()):
+            return Outcome(None, "an embedding of two or three rows reads its ids: it tells parts of a row apart")
+        is_blind = reads and not _differ(logits, located.logits(model, replace(inputs, ids=1 - inputs.ids)))
         V = sizes.get("ids") or logits.shape[-1]
-        known = {"ids": V, "source": sizes.get("source", V)}
-        V, source_V = (known[role] if located.reads_words(role) else WORDS for role in ("ids", "source"))
+        vocabs = {"ids": V, "source": sizes.get("source", V)}
+        V, source_V = (vocabs[role] if located.reads_words(role) else WORDS for role in ("ids", "source"))
         T, S = inputs.ids.shape[1], tried.S if inputs.source is None else inputs.source.shape[1]
-        known_call = WorkingCall(located, T, S, V, source_V)
-        V, source_V = next(_fitting(model, known_call), (V, source_V))
-        return Outcome(replace(known_call, vocab_size=V, source_vocab_size=source_V))
+        return Outcome(_fitted(model, WorkingCall(located, T, S, V, source_V)), BLIND if is_blind else "")
     return Outcome(None, attempted.sentence(400), attempted.error)
 
 
-def _why_not(
-    model: nn.Module,
-    located: Convention | None,
-    inputs: Inputs,
-    value: object,
-    sizes: dict[str, int],
-    reads: bool,
-) -> str:
-    """Why a call that came to its end is none; nothing if it is one."""
-    if located is None:
-        shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
-        return f"given rows {tuple(inputs.ids.shape)} it returned {shapes or type(value).__name__}"
-    if _reads_its_labels(model, located, inputs):
-        return "what it was given as labels moves its logits"
-    if sizes and min(sizes.values()) <= FEW < max(sizes.values()):
-        return "one of its inputs has an embedding of two or three rows: it tells parts of a row apart"
-    if reads and not _moves(model, located, inputs, replace(inputs, ids=1 - inputs.ids)):
-        return BLIND
-    return ""
-
-
-def _reads_its_labels(model: nn.Module, convention: Convention, inputs: Inputs) -> bool:
+def _reads_its_labels(model: nn.Module, convention: Convention, inputs: Inputs, logits: Tensor) -> bool:
     """Whether what is given as labels, and is required, moves the logits: then the model reads it. Ids are 0 and 1."""
     needed = {parameter.name for parameter in parameters_of(model) if parameter.default is parameter.empty}
     if not any(role_of(filler) == "labels" and name in needed for name, filler in convention.call):
         return False
-    is_steady = not _moves(model, convention, inputs, inputs)
-    return is_steady and _moves(model, convention, inputs, replace(inputs, labels=1 - inputs.ids))
+    is_steady = not _differ(logits, convention.logits(model, inputs))
+    return is_steady and _differ(logits, convention.logits(model, replace(inputs, labels=1 - inputs.ids)))
 
 
-def _moves(model: nn.Module, convention: Convention, first: Inputs, second: Inputs) -> bool:
-    """Whether two batches give logits of one shape that differ."""
-    with torch.no_grad():
-        before, after = (convention.logits(model, batch) for batch in (first, second))
-    return before.shape == after.shape and not torch.allclose(before, after, equal_nan=True)
+def _differ(first: Tensor, second: Tensor) -> bool:
+    """Whether they differ, other than in their shape."""
+    return first.shape == second.shape and not torch.allclose(first, second, equal_nan=True)
 
 
-def _fitting(model: nn.Module, known: WorkingCall) -> Iterator[tuple[int, int]]:
-    """Sizes of vocabularies that it knows all tokens of: columns of a table may each have an embedding of their own."""
-    sizes, smaller = (0, 0), (known.vocab_size, known.source_vocab_size)
-    while sizes != smaller:
-        sizes = smaller
-        with attempt() as attempted, torch.no_grad():
-            known.convention.logits(model, replace(known, vocab_size=sizes[0], source_vocab_size=sizes[1]).inputs)
+def _fitted(model: nn.Module, known: WorkingCall) -> WorkingCall:
+    """With a vocabulary that it knows all tokens of: columns of a table may each have an embedding of their own."""
+    smaller, fitted = known, None
+    while fitted != smaller and not known.convention.reads_pictures:
+        fitted = smaller
+        with attempt() as attempted:
+            fitted.convention.logits(model, fitted.inputs)
         if not isinstance(attempted.error, IndexError):
-            yield sizes
-        smaller = max(SMALL, sizes[0] // 2), max(SMALL, sizes[1] // 2)
+            return fitted
+        V, source_V = (max(SMALL, size // 2) for size in (fitted.vocab_size, fitted.source_vocab_size))
+        smaller = replace(fitted, vocab_size=V, source_vocab_size=source_V)
+    return known
 
 
 def with_output(
