@@ -23,10 +23,8 @@ from clearhead.doctor.calling.names import (
     FLAG,
     MASK,
     START,
-    TARGET,
     fillers_of_aside,
     is_aside,
-    is_of_source,
     parameters_of,
 )
 from clearhead.doctor.calling.numbers import form_of_width, forms_of, numbers_of, spans_of
@@ -42,7 +40,7 @@ from clearhead.doctor.calling.sizes import (
     template_of,
     with_size,
 )
-from clearhead.doctor.calling.trial import BLIND, ROWS, Altimeter, CallAttempt, Height, Outcome, try_call
+from clearhead.doctor.calling.trial import BLIND, ROWS, Altimeter, CallAttempt, Height, Outcome, WorkingCall, try_call
 
 CALLS, SECONDS = 2000, 8.0  # after which the search is given up
 ROUNDS = 6  # through all arguments
@@ -68,7 +66,7 @@ class Climb:
     lengths: Sequence[int]
     outcomes: dict[CallAttempt, tuple[Height, Outcome]] = field(default_factory=dict)
     begun: float = field(default_factory=time.process_time)
-    blind: Outcome | None = None
+    blind: WorkingCall | None = None
 
     @cached_property
     def forms(self) -> list[str]:
@@ -87,7 +85,7 @@ class Climb:
             outcome = try_call(self.model, tried, altimeter, reads=True)
             height = Height(not outcome.message, altimeter.modules, altimeter.steps)
             if outcome.message == BLIND:
-                self.blind = self.blind or (outcome if altimeter.modules > SHALLOW else None)
+                self.blind = self.blind or (outcome.known if altimeter.modules > SHALLOW else None)
                 height = Height(False, -1, 0)
             self.outcomes[tried] = height, outcome
         return self.outcomes[tried][0]
@@ -157,7 +155,7 @@ class Climb:
         """With rows of other lengths; also with a source of one length, and ids of another."""
         numbers = self._numbers(tried)
         yield from (replace(tried, T=T, S=T) for T in (*numbers, *self.lengths) if T <= LONGEST)
-        for variant in _with_sources(tried):
+        for variant in with_sources(tried):
             yield from (replace(variant, T=T, S=S) for S, T in product(numbers[:6], repeat=2) if max(S, T) <= LONGEST)
 
     def _in_parts(self, tried: CallAttempt) -> Iterator[CallAttempt]:
@@ -219,36 +217,40 @@ class Climb:
                     h = numbers_in(message)[index]
 
 
-def climbed(model: nn.Module, start: Convention, lengths: Sequence[int], problems: list[str]) -> Iterator[Outcome]:
+def climbed(model: nn.Module, start: Convention, lengths: Sequence[int], problems: list[str]) -> Iterator[WorkingCall]:
     """Calls that work, the first found and its variants with other masks, and with a source where one may be.
 
-    Where there is none, `problems` begins with the error of the one that came furthest.
+    Where there is none, `problems` begins with what the one that came furthest was given, and why it does not work.
     """
     climb = Climb(model, lengths)
     highest: CallAttempt | None = None
     for convention in _starts(model, start):
         best = climb.climbed(convention)
         if climb.height(best).works:
-            yield from (climb.outcomes[variant][1] for variant in _variants(climb, best) if climb.height(variant).works)
+            for variant in _variants(climb, best):
+                if climb.height(variant).works and (known := climb.outcomes[variant][1].known):
+                    yield known
             return
         if highest is None or climb.height(best) > climb.height(highest):
             highest = best
     if climb.blind is not None:
         yield climb.blind
-    elif highest is not None:
-        problems.insert(0, climb.message(highest))
+    else:
+        message = climb.message(highest) if highest else "nothing it returned has the shape of logits"
+        problems.insert(0, f"with {highest.convention.reads if highest else 'token ids'} ({message[:160]})")
 
 
 def _likeliest(name: str) -> str:
+    """What a parameter probably holds."""
+    if MASK.search(name) and "pad" in name:
+        return "keep: True drops"
     return fillers_of_aside(name)[0] if is_aside(name) else "ids"
 
 
 def _starts(model: nn.Module, start: Convention) -> Iterator[Convention]:
     """Ids for all that is required, with and without what may be left out, or in one dict; and in parts."""
     parameters = parameters_of(model)
-    required = [
-        (p.name, fillers_of_aside(p.name)[0] if is_aside(p.name) else "ids") for p in parameters if p.default is p.empty
-    ]
+    required = [(p.name, _likeliest(p.name)) for p in parameters if p.default is p.empty]
     optional = [p.name for p in parameters if p.default is None and not (CACHE.search(p.name) or FLAG.search(p.name))]
     calls = [tuple(required), (*required, *((name, "None") for name in optional[:4]))]
     starts = [replace(start, call=call) for call in dict.fromkeys(calls) if call]
@@ -263,7 +265,7 @@ def _variants(climb: Climb, best: CallAttempt) -> Iterator[CallAttempt]:
     """The call with rows of another width where that is free, with a source, and with other masks."""
     usual = (replace(best, T=T, S=T) for T in climb.lengths[:2] if best.T not in climb.lengths)
     best = _unlike(climb, next((other for other in usual if climb.height(other).works), best))
-    for variant in _with_sources(best):
+    for variant in with_sources(best):
         candidate = replace(variant, S=length_of_source(best.T, climb.model))
         known = climb.outcomes[candidate][1].known if climb.height(candidate).works else None
         if known is not None and known.convention.gives == "tokens":
@@ -271,18 +273,6 @@ def _variants(climb: Climb, best: CallAttempt) -> Iterator[CallAttempt]:
     yield best
     masks = [name for name, filler in best.convention.call if MASK.search(name) and filler != "None"]
     yield from (filled(best, {name: filler}) for name in masks for filler in fillers_of_aside(name))
-
-
-def _with_sources(tried: CallAttempt) -> Iterator[CallAttempt]:
-    """The first arguments may hold a source, and what is named after them its masks and positions."""
-    data = [(name, filler) for name, filler in tried.convention.call if role_of(filler) == "ids"]
-    data.sort(key=lambda call: bool(TARGET.search(call[0])))
-    for count in range(1, len(data)):
-        fillers = {name: "source" + filler.removeprefix("ids") for name, filler in data[:count]}
-        roles = {name: role_of(fillers.get(name, filler)) for name, filler in data}
-        asides = [call for call in tried.convention.call if call[1].startswith(("keep", "positions"))]
-        fillers |= {name: f"source {filler}" for name, filler in asides if is_of_source(name, roles)}
-        yield filled(tried, fillers)
 
 
 def _unlike(climb: Climb, best: CallAttempt) -> CallAttempt:

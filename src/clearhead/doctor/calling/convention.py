@@ -90,6 +90,11 @@ class Convention:
         return [{other: value for other, value in values.items() if other != name} for name in values] or [{}]
 
     @property
+    def reads(self) -> str:
+        """What it is given, in a word or two."""
+        return "pictures" if self.reads_pictures else "numbers" if self.reads_numbers else "token ids"
+
+    @property
     def sentence(self) -> str:
         """The call as it would be written."""
         arguments = (filler if filler in ("ids", "source") else f"{name}={filler}" for name, filler in self.call)

@@ -1,6 +1,6 @@
 """The search for a way to call a model: names suggest calls, and what the model does with them decides."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -35,7 +35,7 @@ ADAPTER = """
 class Adapted(torch.nn.Module):
     def __init__(self): super().__init__(); self.model = build()
     def forward(self, ids):  # (B, T) token ids; a second parameter 'source' (B, S) where there is one
-        return self.model(ids)  # change this line: it must return logits (B, T, V)
+        return self.model(ids)  # change this line: make of them what it reads, and return logits (B, T, V)
 def adapted(): return Adapted()"""
 
 
@@ -70,17 +70,18 @@ def find_convention(
     tries = ((without, False), (plain, False), (beside, True))
     for candidates, equal in tries:
         allowed = (c for c in candidates if may_be_causal or c.has_source or not _mentions(c, "causal"))
-        known = _choose(model, spec, allowed, Lengths(usual, lengths, equal), problems)
+        known = _choose(model, spec, _suggested(model, allowed, Lengths(usual, lengths, equal), problems))
         if known is not None:
             break
     if known is None:
-        known = _climbed(model, spec, usual, problems)
+        start = Convention((), device=_device_of(model), mask_types=mask_types_of(model))
+        known = _choose(model, spec, climbed(model, start, usual, problems))
     if known is None:
-        message = problems[0] if problems else "nothing it returned has the shape of logits"
-        if remedy(message):
-            raise DataError(f"{type(model).__name__} cannot be called ({message}); {remedy(message)}")
+        name, problem = type(model).__name__, problems[0]
+        if remedy(problem):
+            raise DataError(f"{name} cannot be called {problem}; {remedy(problem)}")
         raise DataError(
-            f"no way was found to call {type(model).__name__} with token ids ({message}); put this beside your model, "
+            f"no way was found to call {name} {problem}; put this beside your model, "
             f"change one line, and examine 'adapted' instead:{ADAPTER}"
         )
     if known.convention.gives != "tokens":
@@ -88,20 +89,6 @@ def find_convention(
     known = known if spec.time_first is not None else _with_order(model, known)
     wants_mask = (spec.kind == "causal" and may_be_causal) or known.convention.has_source
     return _with_causal_mask(model, known) if wants_mask else known
-
-
-def _climbed(model: nn.Module, spec: Spec, usual: Sequence[int], problems: list[str]) -> WorkingCall | None:
-    """The call of a model that reads something else, the masks of which work best."""
-    best: tuple[int, WorkingCall] | None = None
-    start = Convention((), device=_device_of(model), mask_types=mask_types_of(model))
-    for outcome in climbed(model, start, usual, problems):
-        assert outcome.known is not None
-        score = _score(model, outcome.known, spec)
-        if best is None or score > best[0]:
-            best = score, outcome.known
-        if not _mentions(outcome.known.convention, "keep", "causal"):
-            break
-    return best and best[1]
 
 
 def _device_of(model: nn.Module) -> torch.device:
@@ -114,30 +101,40 @@ def _mentions(convention: Convention, *masks: str) -> bool:
     return any(mask in filler for mask in masks for _, filler in convention.call)
 
 
-def _choose(
-    model: nn.Module, spec: Spec, candidates: Iterator[Convention], lengths: Lengths, problems: list[str]
-) -> WorkingCall | None:
-    """The candidate whose masks work best; one that gives logits of tokens before one that gives them of rows."""
-    best: dict[bool, tuple[int, WorkingCall]] = {}  # by whether it gives logits of tokens
+def _suggested(
+    model: nn.Module, candidates: Iterable[Convention], lengths: Lengths, problems: list[str]
+) -> Iterator[WorkingCall]:
+    """Those of the candidates that work with rows of one of the lengths."""
     failed: list[str] = []
     for convention in candidates:
         if len(failed) > TOO_MANY:
             break
-        if True in best and _roles(convention.call) != _roles(best[True][1].convention.call):
-            continue
-        tried = lengths.usual[: None if len(failed) < MANY else 2]
-        known = _try(model, convention, lengths._replace(usual=tried), failed)
-        if known is None:
-            continue
-        has_masks, score = _mentions(convention, "keep", "causal"), _score(model, known, spec)
+        usual = lengths.usual[: None if len(failed) < MANY else 2]
+        for T in dict.fromkeys((*usual, *lengths.more)):
+            outcome = try_call(model, CallAttempt(convention, T, T if lengths.equal else length_of_source(T, model)))
+            if outcome.known is not None:
+                yield outcome.known
+                break
+            failed.append(outcome.message)
+            if not isinstance(outcome.error, OTHER_LENGTH):
+                break
+    problems += failed
+
+
+def _choose(model: nn.Module, spec: Spec, calls: Iterable[WorkingCall]) -> WorkingCall | None:
+    """The call whose masks work best; one that gives logits of tokens before one that gives them of rows."""
+    best: dict[bool, tuple[int, WorkingCall]] = {}  # by whether it gives logits of tokens
+    for known in calls:
         of_tokens = known.convention.gives == "tokens"
+        if True in best and _roles(known.convention.call) != _roles(best[True][1].convention.call):
+            continue
+        has_masks, score = _mentions(known.convention, "keep", "causal"), _score(model, known, spec)
         if of_tokens not in best or score > best[of_tokens][0]:
             best[of_tokens] = (score, known)
         if (not has_masks or score >= 4) if of_tokens else (not has_masks and score >= 3 and True not in best):
             break
-    problems += failed
     chosen = best.get(True) or best.get(False)
-    return None if chosen is None else chosen[1]
+    return chosen and chosen[1]
 
 
 def _with_causal_mask(model: nn.Module, known: WorkingCall) -> WorkingCall:
@@ -170,18 +167,6 @@ def _candidates(model: nn.Module, spec: Spec, named: Sequence[str]) -> Iterator[
 
 def _roles(call: Call) -> tuple[str, ...]:
     return tuple(role for _, filler in call if (role := role_of(filler)) in ("ids", "source", "labels"))
-
-
-def _try(model: nn.Module, convention: Convention, lengths: Lengths, problems: list[str]) -> WorkingCall | None:
-    """Call it with rows of several lengths until one works."""
-    for T in dict.fromkeys((*lengths.usual, *lengths.more)):
-        outcome = try_call(model, CallAttempt(convention, T, T if lengths.equal else length_of_source(T, model)))
-        if outcome.known is not None:
-            return outcome.known
-        problems.append(outcome.message)
-        if not isinstance(outcome.error, OTHER_LENGTH):
-            return None
-    return None
 
 
 def _score(model: nn.Module, known: WorkingCall, spec: Spec) -> int:

@@ -1,10 +1,12 @@
-"""What in a call has a size, and the same call with another: of rows, of the numbers in them, of pictures."""
+"""The same call with another size, of rows, of the numbers in them, of pictures; and with a source in it."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
+from clearhead.doctor.calling.inputs import role_of
+from clearhead.doctor.calling.names import TARGET, is_of_source
 from clearhead.doctor.calling.numbers import PIXELS, holds_numbers, is_picture
 from clearhead.doctor.calling.trial import CallAttempt
 
@@ -18,6 +20,18 @@ def filled(tried: CallAttempt, fillers: Mapping[str, str]) -> CallAttempt:
     """The same with something else for some arguments."""
     call = tuple((name, fillers.get(name, filler)) for name, filler in tried.convention.call)
     return replace(tried, convention=replace(tried.convention, call=call))
+
+
+def with_sources(tried: CallAttempt) -> Iterator[CallAttempt]:
+    """The first arguments may hold a source, and what is named after them its masks and positions."""
+    data = [(name, filler) for name, filler in tried.convention.call if role_of(filler) == "ids"]
+    data.sort(key=lambda call: bool(TARGET.search(call[0])))
+    for count in range(1, len(data)):
+        fillers = {name: "source" + filler.removeprefix("ids") for name, filler in data[:count]}
+        roles = {name: role_of(fillers.get(name, filler)) for name, filler in data}
+        asides = [call for call in tried.convention.call if call[1].startswith(("keep", "positions"))]
+        fillers |= {name: f"source {filler}" for name, filler in asides if is_of_source(name, roles)}
+        yield filled(tried, fillers)
 
 
 def sizes_of(tried: CallAttempt) -> dict[Size, int]:
