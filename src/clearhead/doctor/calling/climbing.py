@@ -39,6 +39,7 @@ from clearhead.doctor.calling.sizes import (
     spanned,
     template_of,
     with_size,
+    with_sources,
 )
 from clearhead.doctor.calling.trial import BLIND, ROWS, Altimeter, CallAttempt, Height, Outcome, WorkingCall, try_call
 
@@ -282,9 +283,10 @@ def _unlike(climb: Climb, best: CallAttempt) -> CallAttempt:
         narrow = {name: filler.replace(f" as {best.T} ", f" as {width} ") for name, filler in fillers.items()}
         if climb.height(filled(best, narrow)).works:
             return filled(best, narrow)
-    turned = [call for call in best.convention.call if call[1].endswith(" numbers in rows")]
-    if len(turned) == 1 and not any(isinstance(module, nn.Conv1d) for module in climb.model.modules()):
-        ((name, filler),) = turned  # (B, width, T) without a convolution is rather time and then channels
-        other = filled(replace(best, T=numbers_in(filler)[0], S=best.T), {name: f"ids as {best.T} numbers"})
+    data = {name: filler for name, filler in best.convention.call if role_of(filler) == "ids"}
+    widths = {numbers_in(filler)[0] for filler in data.values() if filler.endswith(" numbers in rows")}
+    if len(widths) == 1 and not any(isinstance(module, nn.Conv1d) for module in climb.model.modules()):
+        T = widths.pop()  # (B, width, T) without a convolution is rather time and then channels
+        other = filled(replace(best, T=T, S=T), dict.fromkeys(data, f"ids as {best.T} numbers"))
         return other if climb.height(other).works else best
     return best

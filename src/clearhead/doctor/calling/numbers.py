@@ -134,7 +134,8 @@ def _pictures(model: nn.Module, convolutions: Iterable[nn.Module], widths: Itera
                     yield f" as {count} x {channels} x {high} x {wide} pixels"
         yield from (f" as {channels} x {high} x {wide} pixels" for high, wide in sizes if not is_deep)
     if not frames:  # a video, each picture of which is cut into patches
-        yield from (f" as {count} x {channels} x 32 x 32 pixels" for channels, _, _ in readers[:2] for count in (2, 1))
+        for (count, size), (channels, _, _) in product(((4, 16), (2, 32), (1, 32)), readers[:2]):
+            yield f" as {count} x {channels} x {size} x {size} pixels"
 
 
 def _sizes(model: nn.Module, settings: list[tuple[str, object]], stride: int) -> Iterator[tuple[int, int]]:
