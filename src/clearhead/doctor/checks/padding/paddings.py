@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.calling.docs import keeps_by_name, keeps_what_is_true
-from clearhead.doctor.calling.names import LABELS, LENGTHS, PADDING, parameters_of
+from clearhead.doctor.calling.names import LABELS, LENGTHS, PADDING, START, parameters_of
+from clearhead.doctor.calling.outputs import follow
 from clearhead.doctor.checks.base import APART, Causes, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.checks.padding.amounts import (
     LENGTH_THRESHOLD,
@@ -31,6 +32,7 @@ from clearhead.doctor.checks.padding.padded_rows import other_rows
 from clearhead.doctor.probes.attention import HIDDEN, AttentionCall, attentions
 from clearhead.doctor.probes.localization import kept_reading, locate
 from clearhead.doctor.probes.tensors import change_of
+from clearhead.doctor.probes.tracing import quiet
 from clearhead.doctor.report.findings import Finding, Status, Where
 from clearhead.doctor.state_guard import SCALE, scaled
 
@@ -123,8 +125,26 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     witness = f"changing the tokens under {name} moves the logits of real tokens by {mask.moved:.1e} of their spread"
     witness += f"; {mixer} mixes tokens without a mask" if mixer else ""
     where, causes = _blame(mask)
-    status = "warn" if mixer else "fail"
+    status = "warn" if mixer or _hides_before(mask) else "fail"
     return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=where, status=status)]
+
+
+def _hides_before(mask: PaddingMask) -> bool:
+    """Whether padding is hidden that lies before a place which the caller tells, as the end of a prefix; it was 0."""
+    subject = mask.subject
+    for name in (name for name, filler in subject.convention.call if filler == "0" and not START.search(name)):
+        with attempt(), quiet():
+            place = {name: subject.calling.T // 2}
+            first, second = (
+                follow(
+                    subject.convention.raw(subject.model, rows, **mask.arguments(rows), **place),
+                    subject.convention.output,
+                )
+                for rows in mask.under_padding()
+            )
+            if change_of(first, second) <= THRESHOLD:
+                return True
+    return False
 
 
 def _behind_the_first(masks: list[PaddingMask]) -> list[Finding]:
