@@ -1,11 +1,9 @@
 """Caches that the caller makes, and caches in the model's own buffers: decoding with them is found out and judged."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from doctor_helpers import made, write
 from torch import Tensor, nn
 
 from clearhead.doctor import check
@@ -141,21 +139,3 @@ def test_faulty_ones_are_told(model: nn.Module, id: str) -> None:
     KVStore.shared.clear()
     report = check(model, only=["K01", "K06"])
     assert [(finding.id, finding.status) for finding in report.findings] == [(id, "fail")], str(report)
-
-
-REAL = "(src != 0)[:, None, None, :]"
-KNOWS_PADDING = (
-    ("            x = layer(x)\n", f"            x = layer(x, {REAL})\n"),
-    ("def forward(self, x):\n        seen", "def forward(self, x, real):\n        seen"),
-    ("*self.attention.project(seen))", "*self.attention.project(seen), real)"),
-    ("None if past is None else past[number])", f"None if past is None else past[number], {REAL})"),
-    ("def forward(self, x, memory, past):", "def forward(self, x, memory, past, real):"),
-)
-
-
-@pytest.mark.parametrize(("seen", "found"), [("real", False), ("real if past is None else None", True)])
-def test_padding_of_a_source_is_hidden_from_every_step(seen: str, found: bool, tmp_path: Path) -> None:
-    cross = ("(self.n2(x), *source)", f"(self.n2(x), *source, {seen})")
-    report = check(made(write(tmp_path, "cached_translator", *KNOWS_PADDING, cross)), only=["caches"])
-    assert "cached, behind a padded source" in report.paths
-    assert [(one.id, one.where.module) for one in report.findings] == ([("K01", "decoder.0.cross")] if found else [])

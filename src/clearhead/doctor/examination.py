@@ -41,8 +41,7 @@ def check(
     Args:
         model: yours; its calling convention is inferred by calling a copy.
         spec: what it is meant to be; what is not said is read from it and told as an assumption.
-        level: quick; standard looks at longer rows of large models as well; deep takes more draws, bfloat16, and trains
-            a copy on small tasks.
+        level: quick; standard looks at longer rows of large models as well; deep takes more draws.
         only: ids of the catalogue, or names of checks; the checks that can find them, and those that these rest on, are
             made. Every fault that they find is told, whichever it is.
         seed: of the inputs and of the noise on the copy's weights.

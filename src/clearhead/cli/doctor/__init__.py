@@ -58,7 +58,7 @@ def parser() -> Parser:
         "--pad-id", metavar="ID", help="the token that fills up short rows (default: as the model says)"
     )
     parser.add_argument(
-        "--level", help="quick (default), standard (longer rows of large models), deep (more draws, bfloat16, tasks)"
+        "--level", help="quick (default), standard (longer rows of large models), deep (more draws)"
     )
     parser.add_argument(
         "--only",

@@ -102,7 +102,7 @@ def preflight(
         results += [] if bidirectional else _check_batch(model, forward or model, inputs, tokens)
         results += _check_fresh(forward or model, inputs, targets, tokens) if is_fresh else []
     results += _check_optimizer(model, optimizer_parameters)
-    results += (_check_masked_targets if bidirectional else _check_targets)(inputs, targets)
+    results += _check_targets(inputs, targets, bidirectional)
     findings = tuple(result for result in results if isinstance(result, Finding))
     return PreflightReport(findings, tuple(result for result in results if isinstance(result, str)))
 
@@ -193,19 +193,25 @@ def _check_optimizer(model: nn.Module, moved: Iterable[Tensor]) -> Results:
         yield f"all {len(named)} in the optimizer"
 
 
-def _check_targets(inputs: Tensor, targets: Tensor) -> Results:
+def _check_targets(inputs: Tensor, targets: Tensor, bidirectional: bool) -> Results:
+    """They are the next inputs; of a bidirectional model, most are not in the inputs at their position."""
     counted = targets != IGNORED
     if not counted.any():
         yield finding("D15", "every target of this batch is -100")
         return
-    if inputs.shape[1] < 2 or not counted[:, :-1].any():
-        yield "rows too short to compare targets with inputs"
+    if bidirectional:
+        given_away = float((inputs == targets)[counted].float().mean())
+        if given_away <= GIVEN_AWAY:
+            yield f"{counted.float().mean():.0%} of the tokens are masked targets"
+        else:
+            witness = f"{given_away:.0%} of the targets are in the inputs, at their own position"
+            yield finding("D16", witness, value=given_away, threshold=GIVEN_AWAY)
         return
     expected = ahead(inputs, 1)
     compared = counted & (expected >= 0)
     wrong = (compared & (expected != targets)).nonzero().tolist()
-    if not wrong:
-        yield "targets are the next tokens"
+    if not compared.any() or not wrong:
+        yield "targets are the next tokens" if compared.any() else "rows too short to compare targets with inputs"
         return
     row, position = wrong[0]
     witness = (
@@ -220,16 +226,3 @@ def _check_targets(inputs: Tensor, targets: Tensor) -> Results:
     meaning = {0: "they are the inputs themselves", -1: "they are the tokens before"}
     witness += f" ({meaning.get(offset, f'they are the inputs shifted by {offset}')})"
     yield finding("D02" if offset else "D01", witness, value=offset, threshold=1)
-
-
-def _check_masked_targets(inputs: Tensor, targets: Tensor) -> Results:
-    counted = targets != IGNORED
-    if not counted.any():
-        yield finding("D15", "every target of this batch is -100")
-        return
-    given_away = float((inputs == targets)[counted].float().mean())
-    if given_away <= GIVEN_AWAY:
-        yield f"{counted.float().mean():.0%} of the tokens are masked targets"
-    else:
-        witness = f"{given_away:.0%} of the targets are in the inputs, at their own position"
-        yield finding("D16", witness, value=given_away, threshold=GIVEN_AWAY)

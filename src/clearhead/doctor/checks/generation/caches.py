@@ -12,7 +12,6 @@ from clearhead.doctor.checks.base import SOUND, Causes, Finding, Skipped, Subjec
 from clearhead.doctor.checks.generation.decoder import INSIDE, CachedDecoder, makers
 from clearhead.doctor.checks.generation.decoding import causes_of, departure
 from clearhead.doctor.probes.locations import place_of_call
-from clearhead.doctor.probes.tensors import change_of
 from clearhead.doctor.state_guard import twin
 
 TOLERANCE = 1e-3  # of the logits' spread
@@ -21,7 +20,7 @@ OTHERS = ("use_", "return_", "cache_position", "cross", "encoder")  # how parame
 COUNTED = ("position_ids", "positions", "pos_ids")  # parameters by which a caller gives the positions of the tokens
 
 
-@model_check("K01", "caches", order=200, covers=("K02", "K03", "K04", "K06", "M16", "S01", "T08"), needs=SOUND,
+@model_check("K01", "caches", order=200, covers=("K02", "K03", "K04", "K06", "M16", "T08"), needs=SOUND,
              of_tokens=True)  # fmt: skip
 def caches(subject: Subject) -> list[Finding]:
     """Decoding with the cache, one token or three at a time, gives the same logits as one call."""
@@ -43,7 +42,7 @@ def caches(subject: Subject) -> list[Finding]:
     subject.journal.paths.append(f"cached by {decoder.told_by}")
     if float(last.max()) > TOLERANCE or (decoder.counts and first is not decoder):
         return [_token_by_token(first, moved, inputs, unless=decoder.counts)]
-    return _judged(decoder, inputs, full) or _with_padded_source(decoder)
+    return _judged(decoder, inputs, full)
 
 
 def _decoders(subject: Subject, names: Sequence[str | None]) -> Iterator[CachedDecoder]:
@@ -124,33 +123,6 @@ def _judged(decoder: CachedDecoder, inputs: Inputs, full: Tensor) -> list[Findin
     where, _ = _blame(decoder, inputs, 3)
     witness = f"with a cache, steps of three tokens move logits by {value:.1e}, while steps of one do not"
     return [finding((("K04", 0.9), ("K01", 0.1)), witness, value=value, threshold=TOLERANCE, where=where)]
-
-
-def _with_padded_source(decoder: CachedDecoder) -> list[Finding]:
-    """Padding of a source is hidden from every step as it is from one call."""
-    inputs = _padded_source(decoder.subject)
-    if inputs is None:
-        return []
-    stepped, _ = decoder.decode(inputs, 1)
-    moved = 0.0 if stepped is None else change_of(decoder.subject.run(inputs), stepped)
-    decoder.subject.journal.paths.append("cached, behind a padded source")
-    if not moved > TOLERANCE:
-        return []
-    where, _ = _blame(decoder, inputs, 1)
-    witness = f"only if the source is padded, logits differ between one call and token by token, by {moved:.1e}"
-    return [finding((("K01", 0.6), ("S01", 0.4)), witness, value=moved, threshold=TOLERANCE, where=where)]
-
-
-def _padded_source(subject: Subject) -> Inputs | None:
-    """Two rows, one of them with padding behind its source; None if the model cannot know padding."""
-    inputs, pad = subject.inputs(2, salt=11), subject.padding(source=True)[1]
-    masked = any(filler.startswith("source keep") for _, filler in subject.convention.call)
-    if inputs.source is None or not (masked or pad is not None):
-        return None
-    inputs = inputs.padded(True, (0, max(1, subject.calling.S // 3)))
-    if pad is None or pad >= subject.calling.source_vocab_size:  # the target's may be no word of the source
-        return inputs
-    return inputs.with_tokens(True, inputs.tokens(source=True).masked_fill(~inputs.kept(source=True), pad))
 
 
 def _blame(decoder: CachedDecoder, inputs: Inputs, at_once: int) -> tuple[Where, Causes]:

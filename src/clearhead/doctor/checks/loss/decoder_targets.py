@@ -1,6 +1,7 @@
 """What a decoder that makes its own input from the labels has read, compared with what it is asked for."""
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -11,14 +12,13 @@ from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, atte
 from clearhead.doctor.checks.loss.losses import labels_parameter
 from clearhead.doctor.checks.loss.scoring import logits_in, quieter, xray_of_call
 from clearhead.doctor.probes.locations import place_of_module
-from clearhead.doctor.probes.loss import IGNORED, STRAIGHT, Xray
-from clearhead.doctor.probes.tensors import first_true
+from clearhead.doctor.probes.loss import STRAIGHT, Xray
 from clearhead.doctor.probes.tracing import quiet
 
 NEAR = (2, 1, 0, -1, -2, -3)  # of a label, counted from the position that may have read it
 
 
-@model_check("D02", "decoder targets", order=250, covers=("D01", "D05", "D18"), needs=STEADY, of_tokens=True)
+@model_check("D02", "decoder targets", order=250, covers=("D01",), needs=STEADY, of_tokens=True)
 def decoder_targets(subject: Subject) -> list[Finding]:
     """A decoder that makes its input from the labels is asked for the first label that it has not read."""
     name, convention = labels_parameter(subject), subject.convention
@@ -32,7 +32,7 @@ def decoder_targets(subject: Subject) -> list[Finding]:
         raise Skipped("its logits or its loss do not depend on labels alone")
     offset, where = reading.offset, place_of_module("", subject.model)
     if offset == last + 1:
-        return _marks_counted(subject, alone, name)
+        return []
     witness = f"position 3 has read the labels up to {3 + last}, and is asked for label {3 + offset}"
     if offset > last + 1:
         return [finding("D02", f"{witness}: {3 + last + 1} is never asked for", value=offset, where=where)]
@@ -61,25 +61,10 @@ def _last_read(subject: Subject, convention: Convention, name: str) -> int | Non
     return next((k for k in NEAR if all(alive[t, t + k] for t in range(3, T - 2) if t + k < T - 2)), None)
 
 
-def _marks_counted(subject: Subject, convention: Convention, name: str) -> list[Finding]:
-    """Labels that are marked to be ignored, and count all the same, perhaps because they were overwritten before."""
-    try:
-        reading = _asked_for(subject, convention, name, marked=3)
-    except Skipped:  # it knows no such mark
-        return []
-    counted = None if reading is None else reading.scored & (reading.ids == IGNORED)
-    if counted is None or not counted.any():
-        return []
-    row, position = first_true(counted)
-    witness = f"given '{name}' alone, position {position} of row {row} has label {IGNORED}, but is asked for a token"
-    return [finding((("D05", 0.8), ("D18", 0.2)), witness, where=place_of_module("", subject.model))]
-
-
-def _asked_for(subject: Subject, convention: Convention, name: str, *, marked: int = 0) -> Xray | None:
-    """What the loss asks for if so many labels at the end of the last row are marked to be ignored."""
+def _asked_for(subject: Subject, convention: Convention, name: str) -> Xray | None:
+    """What the loss asks for; None if that is no cross-entropy."""
     inputs = subject.inputs(3, salt=9)
-    labels = inputs.ids.clone()
-    labels[2, subject.calling.T - marked :] = IGNORED
-    model, arguments = quieter(subject), {name: labels.clone()}
-    reading = xray_of_call(subject, model, lambda: convention.raw(model, inputs, **arguments), inputs, labels).reading
+    model, arguments = quieter(subject), {name: inputs.ids.clone()}
+    call = partial(convention.raw, model, inputs, **arguments)
+    reading = xray_of_call(subject, model, call, inputs, inputs.ids).reading
     return None if reading.residual > STRAIGHT else reading

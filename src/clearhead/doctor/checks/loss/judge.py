@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Finding, Status, finding
-from clearhead.doctor.checks.loss.slips import are_turned, rewards_normalizer, slip_in
+from clearhead.doctor.checks.loss.slips import are_turned, slip_in
 from clearhead.doctor.probes.loss import STRAIGHT, Xray, ahead, read
 from clearhead.doctor.probes.tensors import first_true
 
@@ -53,15 +53,8 @@ def judge(
 
 def arithmetic(reading: Xray, logits: Tensor, pad_id: int | None = None) -> list[Finding]:
     """A wrong softmax, logarithm or order of axes in a cross-entropy, known by its gradient."""
-    fault = partial(finding, value=reading.residual, threshold=STRAIGHT)
     slip = slip_in(reading, logits, pad_id)
-    if slip is not None:
-        return [fault(slip.id, slip.witness)]
-    if reading.residual > STRAIGHT and rewards_normalizer(reading.gradient.double(), logits.double()):
-        return [
-            fault("L04", "it rewards a large normalizer, which then grows without limit: a term has the wrong sign")
-        ]
-    return []
+    return [] if slip is None else [finding(slip.id, slip.witness, value=reading.residual, threshold=STRAIGHT)]
 
 
 def too_far(offset: int) -> Finding:

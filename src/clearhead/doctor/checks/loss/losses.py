@@ -58,7 +58,6 @@ GIVES_NEXT = re.compile(  # how a data set gives a part of a text, and as its ta
     r"\b(?P<text>[\w.]+)\[(?:\s*(?P<begin>[\w. ]*\w) ?:[^\[\]:]+|:\s*-1)\]"
     r"[\s\S]{0,160}?\b(?P=text)\[\s*(?:(?P=begin) ?\+ ?1|1) ?:"
 )
-OTHER_ROWS = 0.2  # of the targets: more than the end of a row that runs into the next one explains
 ALIGNED = ("D01", "D02", "D03", "D12")  # faults of whoever gives the loss its logits and targets
 
 
@@ -126,11 +125,6 @@ def _of_the_call(subject: Subject, model: nn.Module, name: str, result: LossXray
     return []
 
 
-def _read(subject: Subject, model: nn.Module, name: str, labels: Tensor, mark: int | None) -> LossXray:
-    """What it asks for if the second half of a row is marked as nothing to learn."""
-    return xray_with(subject, model, name, half_padded(subject, labels, mark))
-
-
 def labels_parameter(subject: Subject) -> str | None:
     """The parameter that takes targets, if there is one."""
     parameters, arguments = parameters_of(subject.model), dict(subject.convention.call)
@@ -143,11 +137,11 @@ def labels_parameter(subject: Subject) -> str | None:
     return next((name for name in others if makes_a_loss(subject, name)), None)
 
 
-def xray_with(subject: Subject, model: nn.Module, name: str, labels: Tensor) -> LossXray:
-    """What it asks for if it is given these labels (B, T) beside three rows of tokens."""
-    inputs, arranged = subject.inputs(3, salt=9), labels.t() if subject.convention.time_first else labels
-    arguments = {name: arranged.clone()}  # a copy: some write over their labels
-    return xray_of_call(subject, model, lambda: subject.convention.raw(model, inputs, **arguments), inputs, labels)
+def _read(subject: Subject, model: nn.Module, name: str, labels: Tensor, mark: int | None) -> LossXray:
+    """What it asks for beside three rows of tokens, if the second half of the last row of labels (B, T) is marked."""
+    inputs, labels = subject.inputs(3, salt=9), half_padded(subject, labels, mark)
+    arguments = {name: (labels.t() if subject.convention.time_first else labels).clone()}  # some write over them
+    return xray_of_call(subject, model, partial(subject.convention.raw, model, inputs, **arguments), inputs, labels)
 
 
 def _aligned(subject: Subject, name: str, reading: Xray, ids: Tensor) -> list[Finding]:
@@ -157,14 +151,8 @@ def _aligned(subject: Subject, name: str, reading: Xray, ids: Tensor) -> list[Fi
         return []
     if offset is None and offset_among(reading.targets, ids)[0] == 0:
         return [finding("D01", f"whatever '{name}' are given, the loss of position 3 asks for token 3 of the input")]
-    if offset is None and (witness := _of_other_rows(reading)):
-        return [finding("D12", witness)]
-    if (
-        subject.kind == "causal"
-        and offset is not None
-        and (findings := _batch_beside(subject, name, offset)) is not None
-    ):
-        return findings
+    if subject.kind == "causal" and offset is not None and (beside := _batch_beside(subject, name, offset)) is not None:
+        return beside
     if subject.kind == "bidirectional" or offset not in (0, 1) or (subject.kind, offset) == ("seq2seq", 0):
         return []
     about = "shifts them itself" if offset == 1 else "takes them as already shifted"
@@ -173,31 +161,15 @@ def _aligned(subject: Subject, name: str, reading: Xray, ids: Tensor) -> list[Fi
     says_shifts, says_follow = SHIFTS.search(text), FOLLOWS.search(text)
     gives_next = GIVES_NEXT.search(file_of(subject.original))
     if offset == 0 and ("label" in name or says_shifts) and not (says_follow or gives_next):
-        status: Status = "fail" if says_shifts else "warn"
         more = ", and its code says that it shifts them" if says_shifts else ""
         witness = f"the loss of position 3 asks for label 3 itself, but '{name}' usually are the input's own ids{more}"
-        return [finding("D01", witness, value=0, threshold=1, status=status)]
-    if offset == 1 and says_follow and not ("label" in name and says_shifts):
-        witness = f"the loss of position 3 asks for target 4, but its code says that '{name}' are already shifted"
-        return [finding("D02", witness, value=1, threshold=0)]
-    if offset == 1 and gives_next:
-        witness = f"the loss of position 3 asks for target 4, and {gives_next[1]}() in its file shifts them already"
-        return [finding("D02", witness, value=1, threshold=0)]
+        return [finding("D01", witness, value=0, threshold=1, status="fail" if says_shifts else "warn")]
+    reason = f"and {gives_next[1]}() in its file shifts them already" if gives_next else ""
+    if says_follow and not ("label" in name and says_shifts):
+        reason = f"but its code says that '{name}' are already shifted"
+    if offset == 1 and reason:
+        return [finding("D02", f"the loss of position 3 asks for target 4, {reason}", value=1, threshold=0)]
     return []
-
-
-def _of_other_rows(reading: Xray) -> str | None:
-    """Where the targets of a row are labels of others, because logits and labels were flattened in different orders."""
-    same = (reading.targets[:, :, None] == reading.ids[:, None, :]).any(-1)  # (B, T): among the labels of its own row
-    known = (reading.targets[:, :, None, None] == reading.ids).flatten(2).any(-1)  # of any row
-    has_target = reading.targets >= 0
-    foreign = has_target & ~same & known
-    if not foreign.sum() > OTHER_ROWS * has_target.sum():
-        return None
-    row, position = first_true(foreign)
-    token = int(reading.targets[row, position])
-    other = first_true((reading.ids == token).any(-1))[0]
-    return f"position {position} of row {row} is asked for token {token}, which is a label of row {other} only"
 
 
 def _batch_beside(subject: Subject, name: str, offset: int) -> list[Finding] | None:
@@ -238,7 +210,7 @@ def _ignores_a_token(subject: Subject, model: nn.Module, name: str, mark: int | 
     labels = torch.tensor((edge * (3 * T))[: 3 * T]).view(3, T)
     labels[2, -1] = mark
     try:
-        reading = xray_with(subject, model, name, labels).reading
+        reading = _read(subject, model, name, labels, None).reading
     except (Skipped, IndexError, RuntimeError, ValueError):
         return []
     offset = reading.offset if reading.offset is not None else offset_among(reading.targets, labels)[0] or 0

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from clearhead.doctor.probes.loss import STRAIGHT, Xray
 
-ALIKE = 0.01  # relative: equal but for rounding
 UNLIKE = 0.045  # of a gradient: less than this is left over by one at a cosine of 0.999
 EXACT = 1e-5  # of a gradient: what rounding leaves over by the very loss
 
@@ -101,13 +100,3 @@ def are_turned(reading: Xray) -> bool:
             if bool((targets == other)[targets >= 0].all()) and bool((reading.targets[:, length:] < 0).all()):
                 return bool((targets >= 0).any())
     return False
-
-
-def rewards_normalizer(gradient: Tensor, logits: Tensor) -> bool:
-    """Whether the square of the log of the normalizer is subtracted: a gradient then sums to a negative share of it."""
-    total, size = gradient.sum(-1), logits.logsumexp(-1)  # (B, T)
-    there = total.abs() > 1e-4 * float(gradient.abs().max())
-    if not there.any():
-        return False
-    share = (total / size)[there]
-    return float(share.max()) < 0 and float(share.max() - share.min()) <= ALIKE * float(share.abs().max())
