@@ -425,29 +425,6 @@ def test_targets_change_nothing_but_the_loss(fault: str, found: list[tuple[str, 
     assert [(finding.id, finding.status) for finding in report.findings] == found, str(report)
 
 
-class LossOfItsRow(nn.Module):
-    """Inputs and targets are made of one row, the last token of which is a target only."""
-
-    def __init__(self, fault: str = "") -> None:
-        super().__init__()
-        self.fault, self.pad_id = fault, 0
-        self.tokens, self.head = nn.Embedding(97, 16), nn.Linear(16, 97)
-
-    def forward(self, ids: Tensor) -> dict[str, Tensor]:
-        logits = self.head(self.tokens(ids[:, :-1]).cumsum(1))
-        wanted = ids[:, :-1] if self.fault == "no shift" else ids[:, 1:]
-        ignored = -100 if self.fault == "pads" else self.pad_id
-        loss = F.cross_entropy(logits.flatten(0, 1), wanted.flatten(), ignore_index=ignored)
-        return {"logits": logits, "loss": loss}
-
-
-@pytest.mark.parametrize(("fault", "id"), [("", ""), ("no shift", "D01"), ("pads", "D05")])
-def test_a_loss_of_nothing_but_inputs_is_read(fault: str, id: str) -> None:
-    report = doctor.check(LossOfItsRow(fault), doctor.Spec(kind="causal"), only=["losses of inputs"])
-    assert next(one.status for one in report.checks if one.name == "losses of inputs") == ("fail" if fault else "pass")
-    assert [(finding.id, finding.status) for finding in report.findings] == ([(id, "fail")] if id else []), str(report)
-
-
 def spares_token_three(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=3)
 

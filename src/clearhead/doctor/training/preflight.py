@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import finding
+from clearhead.doctor.checks.base import SOUND, finding
 from clearhead.doctor.examination import check
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.loss import IGNORED, ahead, shares_at_offsets
@@ -29,18 +29,7 @@ Results = Iterator[Finding | str]  # faults, and sentences about what holds
 FRESH_TOLERANCE = 0.05  # of ln V; fresh models of this library stay within 2 %
 GIVEN_AWAY = 0.5  # of the masked targets; a tenth is in the inputs unchanged, by design
 BUDGET = 5e9  # floating-point operations of one forward and backward: what is done with the batch takes half a second
-EXAMINED = (
-    "finite",
-    "storage",
-    "deterministic",
-    "memory",
-    "rows",
-    "layouts",
-    "norms",
-    "dependencies",
-    "sources",
-    "paths",
-)
+EXAMINED = (*SOUND, "storage", "memory", "norms", "sources", "paths")
 EXAMINED_BY_GRADIENT = "gradients"
 OF_A_TRAINING = {"D15", "D16", "O01", "O02", "O04", "O11"}  # what no model shows by itself
 STOPPING = {"A13"}  # a warning elsewhere; what this library trains has no parameter without an effect

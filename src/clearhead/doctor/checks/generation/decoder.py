@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -27,6 +28,7 @@ SIZES = (  # what a parameter of such a method or class counts; else tokens
 Make = Callable[[Inputs], object]
 
 
+@dataclass
 class CachedDecoder:
     """A model with a cache that goes in by a parameter and comes out with the logits, or is updated in place.
 
@@ -38,21 +40,23 @@ class CachedDecoder:
         whole: it is given the rows from their first token on, and returns the logits of the last token alone.
     """
 
-    def __init__(
-        self,
-        subject: Subject,
-        parameter: str | None,
-        make: Make | None = None,
-        counts: str | None = None,
-        *,
-        hands_on: bool = False,
-        whole: bool = False,
-    ) -> None:
-        self.subject, self.parameter, self.make, self.counts = subject, parameter, make, counts
-        self.hands_on, self.whole, self._next = hands_on, whole, 0
-        names = [p.name for p in parameters_of(subject.model)]
-        self.more: dict[str, object] = {"use_cache": True} if "use_cache" in names else {}
-        self.begins = next((name for name in names if START.search(name)), None)  # takes the first token's position
+    subject: Subject
+    parameter: str | None
+    make: Make | None = None
+    counts: str | None = None
+    hands_on: bool = False
+    whole: bool = False
+    following: int = 0  # the position that the last call returned
+
+    @property
+    def more(self) -> dict[str, object]:
+        """What the model is told besides, to use its cache."""
+        return {"use_cache": True} if any(p.name == "use_cache" for p in parameters_of(self.subject.model)) else {}
+
+    @property
+    def begins(self) -> str | None:
+        """The parameter that takes the first token's position."""
+        return next((p.name for p in parameters_of(self.subject.model) if START.search(p.name)), None)
 
     @property
     def told_by(self) -> str | None:
@@ -73,11 +77,11 @@ class CachedDecoder:
         Raises:
             Skipped: it returns no logits of them.
         """
-        convention, more = self.subject.convention, dict(self.more)
+        convention, more = self.subject.convention, self.more
         read = inputs.ids[:, : begin + ids.shape[1]] if self.whole else ids
         batch = Inputs(read, inputs.source, source_keep=inputs.source_keep)
         if self.begins is not None:
-            more[self.begins] = self._next if self.hands_on and begin else begin
+            more[self.begins] = self.following if self.hands_on and begin else begin
         if self.counts is not None:
             more[self.counts] = torch.arange(begin, begin + ids.shape[1]).expand(ids.shape).clone()
         if self.parameter is not None:
@@ -89,7 +93,7 @@ class CachedDecoder:
         logits = None if path is None else arrange(here(follow(value, path), convention.device), rows, columns)
         if path is None or logits is None:
             raise Skipped("with a cache it returns something else")
-        self._next = next(_numbers(value), begin + columns)
+        self.following = next(_numbers(value), begin + columns)
         return logits, cache if self.whole else next(_beside(value, path), cache)
 
     def decode(self, inputs: Inputs, at_once: int, until: int | None = None) -> tuple[Tensor | None, object]:
@@ -143,12 +147,9 @@ def makers(subject: Subject) -> Iterator[Make]:
     values = getattr(type(subject.original).forward, "__globals__", {}).values()
     classes = [value for value in values if isinstance(value, type) and STORE.search(value.__name__)]
     for store in (cls for cls in classes if not issubclass(cls, (nn.Module, Tensor))):
-        yield partial(_made, store, n_layers)
-        yield partial(_made_many, store, n_layers)
-
-
-def _made_many(make: Callable[..., object], n_layers: int, inputs: Inputs) -> object:
-    return [_made(make, n_layers, inputs) for _ in range(n_layers)]
+        make = partial(_made, store, n_layers)
+        yield make
+        yield lambda inputs, make=make: [make(inputs) for _ in range(n_layers)]  # type: ignore[misc]
 
 
 def _made(make: Callable[..., object], n_layers: int, inputs: Inputs) -> object:

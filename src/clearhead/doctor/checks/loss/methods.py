@@ -1,4 +1,4 @@
-"""A loss that a model computes in a method beside `forward`, or in `forward` from its inputs alone."""
+"""A loss that a model computes in a method beside `forward`."""
 
 import inspect
 import re
@@ -12,11 +12,9 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import LABELS, TOKENS, is_of_a_library
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, Where, attempt, model_check
-from clearhead.doctor.checks.loss.losses import ALIGNED, LOSS_FAULTS, TARGET_FAULTS, labels_parameter
+from clearhead.doctor.checks.loss.losses import LOSS_FAULTS
 from clearhead.doctor.checks.loss.scoring import MARKS, LossXray, half_padded, judged_by_own_mark, quieter, xray_of_call
 from clearhead.doctor.checks.padding.masks import knows_padding
-from clearhead.doctor.probes.locations import place_of_module
-from clearhead.doctor.probes.loss import STRAIGHT
 from clearhead.doctor.state_guard import twin
 
 CALLED = re.compile(  # not what is added to a loss: that of a balance, of a reconstruction
@@ -28,25 +26,6 @@ BATCH = re.compile(r"^(batch|data|samples?)$")  # what holds inputs and targets
 NUMBER = re.compile(r"(^|_)(idx|index|nb|no|step)$")  # of the batch
 NAMES = (("input_ids", "ids", "tokens", "inputs", "x"), ("labels", "targets", "target", "y"))
 FRAMES = (slice(None), slice(None, -1), slice(1, None))  # the part of a row that the model is given
-NONE = "it makes no loss from its inputs alone"
-
-
-@model_check("D02", "losses of inputs", order=240, covers=TARGET_FAULTS, needs=STEADY, of_tokens=True)
-def losses_of_inputs(subject: Subject) -> list[Finding]:
-    """A loss that is made from the inputs alone asks for the right targets."""
-    if not subject.looks_back_only or subject.shifts_its_rows or labels_parameter(subject) is not None:
-        raise Skipped(NONE)
-    pad = subject.pad_id if knows_padding(subject) else None
-    inputs = subject.inputs(3, salt=9)
-    ids = half_padded(subject, inputs.ids, pad)
-    inputs = inputs if pad is None else replace(inputs, ids=ids, labels=ids, keep=ids != pad)
-    model = quieter(subject)
-    result = xray_of_call(subject, model, lambda: subject.convention.raw(model, inputs), inputs, ids)
-    if result.reading.residual > STRAIGHT:
-        return []
-    findings = result.judged(subject, mark=pad, shifts=True)
-    where = place_of_module("", subject.model)
-    return [replace(fault, where=where) for fault in findings if fault.id in (*ALIGNED, "D05")]
 
 
 @model_check("D02", "loss methods", order=230, covers=LOSS_FAULTS, needs=STEADY, of_tokens=True)
