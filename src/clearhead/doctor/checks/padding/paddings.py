@@ -134,10 +134,10 @@ def _hides_before(mask: PaddingMask) -> bool:
     subject = mask.subject
     for name in (name for name, filler in subject.convention.call if filler == "0" and not START.search(name)):
         with attempt(), quiet():
-            place = {name: subject.calling.T // 2}
+            end = {name: subject.calling.T // 2}
             first, second = (
                 follow(
-                    subject.convention.raw(subject.model, rows, **mask.arguments(rows), **place),
+                    subject.convention.raw(subject.model, rows, **mask.arguments(rows), **end),
                     subject.convention.output,
                 )
                 for rows in mask.under_padding()
