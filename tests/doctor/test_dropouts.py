@@ -41,6 +41,13 @@ class LeavesOneOver(Layer):
         self.another = nn.Dropout(0.1)
 
 
+class MayDrop(Layer):
+    """Only where it is told to."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (self.dropout(torch.tanh(self.map(x))) if self.map.out_features < 0 else torch.tanh(self.map(x)))
+
+
 class Model(nn.Module):
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -54,7 +61,7 @@ class Model(nn.Module):
         return logits
 
 
-@pytest.mark.parametrize("layer", [Layer(), DropsByFunction(), DropsInside(), LeavesOneOver(), Forgets(0.0)])
+@pytest.mark.parametrize("layer", [Layer(), DropsByFunction(), DropsInside(), LeavesOneOver(), MayDrop(), Forgets(0.0)])
 def test_dropout_that_is_applied_is_no_fault(layer: nn.Module) -> None:
     report = check(Model(layer), only=["dropouts"])
     assert not report.findings, str(report)

@@ -95,7 +95,8 @@ def _is_handed_on(call: ModuleCall, tensor: Tensor) -> bool:
     """
     if "dropout" in call.name:
         return False
-    in_place = call.name.endswith("_") and (not call.name.endswith("__") or call.name.startswith("__i"))
+    is_named_so = call.name.endswith("_") and (not call.name.endswith("__") or call.name.startswith("__i"))
+    in_place = is_named_so or call.options["kwargs"].get("inplace")  # ReLU(inplace=True) calls relu
     return not in_place and any(tensor is read for read in read_by(call))
 
 

@@ -16,6 +16,7 @@ KEEPING = {
     "masked_fill_", "mul", "__mul__", "mul_", "__imul__", "__rmul__", "where", "nan_to_num", "__getitem__", "detach",
 }  # fmt: skip
 RESHAPING = {"view", "reshape", "flatten", "unflatten", "expand", "_unsafe_view"}
+CARRYING = KEEPING | RESHAPING | {"transpose", "swapaxes", "permute", "t", "__get__"}  # the same numbers, or a part
 NORMS = {"layer_norm", "rms_norm", "rsqrt", "normalize", "group_norm", "norm", "vector_norm"}
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import POSITION_TABLE, code_of
-from clearhead.doctor.checks.base import SOUND, Causes, Finding, Skipped, Status, Subject, Where, finding, model_check
+from clearhead.doctor.checks.base import STEADY, Causes, Finding, Skipped, Status, Subject, Where, finding, model_check
 from clearhead.doctor.checks.parts.effects import moves
 from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.localization import first_guilty, locate, token_reading, trace_modules
@@ -23,18 +23,19 @@ SAME = 1e-5  # of the largest number: two results that are equal but for roundin
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
 
 
-@model_check("P01", "positions", order=180, covers=("P05", "P06", "P08", "S07"), needs=(*SOUND, "sources"))
+@model_check("P01", "positions", order=180, covers=("P05", "P06", "P08", "S07"), needs=(*STEADY, "rows", "layouts"))
 def positions(subject: Subject) -> list[Finding]:
     """The order of the tokens matters, and rotary scores depend on the distance alone."""
-    findings = _without_order(subject, source=True) if subject.convention.has_source else []
-    if findings or not subject.looks_back_only:
+    has_source = subject.convention.has_source and "sources" not in subject.failed
+    findings = _without_order(subject, source=True) if has_source else []
+    if findings or not subject.looks_back_only or "dependencies" in subject.failed:
         return findings or _without_order(subject, source=False)
     return _order_at_first_mixing(subject)
 
 
-def _exchanged(ids: Tensor, i: int, j: int) -> Tensor:
+def _exchanged(ids: Tensor, first: list[int], second: list[int]) -> Tensor:
     order = torch.arange(ids.shape[1])
-    order[i], order[j] = j, i
+    order[first], order[second] = torch.tensor(second), torch.tensor(first)
     return ids[:, order]
 
 
@@ -43,12 +44,16 @@ def _without_order(subject: Subject, *, source: bool) -> list[Finding]:
     role, i, j = ("source", 0, subject.calling.S - 2) if source else ("ids", 1, subject.calling.T - 2)
     if i >= j:
         raise Skipped("rows are too short to swap two tokens")
+    # a patch of a picture may be as large as a quarter of it: 4 of 16 parts
+    swapped = ([0, 1, 4, 5], [10, 11, 14, 15]) if subject.convention.reads_pictures else ([i], [j])
     inputs = subject.inputs(2, salt=7)
-    changed = inputs.with_tokens(source, _exchanged(inputs.tokens(source), i, j))
-    before, after = subject.run(inputs), subject.run(changed)
-    value = relative_change(before, after if source else _exchanged(after, i, j))
-    if value > SAME:
-        return []
+    tokens, before = inputs.tokens(source), subject.run(inputs)
+    after = subject.run(inputs.with_tokens(source, _exchanged(tokens, *swapped)))
+    value = relative_change(before, after if source else _exchanged(after, *swapped))
+    alike = tokens.clone()
+    alike[:, swapped[0]] = alike[:, swapped[1]]
+    if value > SAME or relative_change(before, subject.run(inputs.with_tokens(source, alike))) <= SAME:
+        return []  # or neither is read
     where, causes = _idle_table(subject), (("S07", 0.9), ("P01", 0.1)) if source else (("P01", 1.0),)
     # words have an order, and so have pictures and series; other numbers may be a set, or come with their positions
     is_whole = subject.gives_rows and (subject.convention.reads_pictures or SERIES.search(code_of(subject.original)))
@@ -74,7 +79,7 @@ def _order_at_first_mixing(subject: Subject) -> list[Finding]:
     if call is None or n < 4:
         raise Skipped("no module in which tokens meet was found" if call is None else "its rows are too short")
     number = next(k for k, other in enumerate(moved) if other is call)
-    second = subject.modules_called(replace(base, ids=_exchanged(base.ids, n - 3, n - 2)))
+    second = subject.modules_called(replace(base, ids=_exchanged(base.ids, [n - 3], [n - 2])))
     if number >= len(first) or not first[number].outputs:
         return []
     before, after = (_last(calls[number], n) for calls in (first, second))

@@ -11,13 +11,13 @@ from clearhead.doctor.checks.base import Causes, Finding, Skipped, Status, Subje
 from clearhead.doctor.probes.attention import FUSED, HIDDEN, AttentionCall, attentions, scale_of
 from clearhead.doctor.probes.flow import ADD, Flow, read_by
 from clearhead.doctor.probes.locations import is_own
-from clearhead.doctor.probes.products import KEEPING, LINEAR, PRODUCTS, RESHAPING, einsum_letters
+from clearhead.doctor.probes.products import CARRYING, LINEAR, PRODUCTS, einsum_letters
 from clearhead.doctor.probes.tensors import is_same
 from clearhead.doctor.probes.tracing import dropout_probability, recorded_ops
 
 SCORES = re.compile(r"scor|att|qk|dot")
 NEAR, FAR = 0.4, 2.0  # times 1 / sqrt(K), between which a scale is the usual one; DeBERTa has 0.58
-TURNING = {"transpose", "swapaxes", "permute", "t", "__get__", "chunk", "split", "unbind", "__iter__"}
+PARTING = {"chunk", "split", "unbind", "__iter__"}
 PLAIN_STEPS = 8  # between a projection and the attention that reads it
 ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still make up for a missing scale
 
@@ -103,7 +103,7 @@ def _is_projected(flow: Flow, attention: AttentionCall, key: Tensor) -> bool:
         if index is None:
             return False
         call = flow.calls[index]
-        if call.name not in TURNING | RESHAPING | KEEPING:
+        if call.name not in CARRYING | PARTING:
             return call.name in LINEAR | PRODUCTS
         before, tensor = index, next(t for t in read_by(call) if t.is_floating_point())
     return False

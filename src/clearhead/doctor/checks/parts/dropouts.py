@@ -1,5 +1,9 @@
 """Dropout that a part of the model holds, and never applies."""
 
+import inspect
+import re
+from contextlib import suppress
+
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
@@ -22,6 +26,8 @@ def dropouts(subject: Subject) -> list[Finding]:
         owner = subject.model.get_submodule(name)
         if parts and name in called and not dropping & {id(owner), *map(id, owner.children())}:
             first = next(key for key, part in owner.named_children() if part is parts[0])
+            if _is_mentioned(type(owner), first):
+                continue  # for another of its options, or in a comment
             witness = f"{name or 'it'} holds '{first}' with p={parts[0].p:g}, and drops nothing in training"
             return [finding("T06", witness, where=place_of_module(name, owner))]
     return []
@@ -29,6 +35,14 @@ def dropouts(subject: Subject) -> list[Finding]:
 
 def _held(module: nn.Module) -> list[_DropoutNd]:
     return [part for part in module.children() if isinstance(part, _DropoutNd) and part.p > 0]
+
+
+def _is_mentioned(cls: type, name: str) -> bool:
+    """Whether the code of the class that says what is computed mentions a part but where it makes it."""
+    home = next(base for base in cls.__mro__ if "forward" in vars(base))
+    with suppress(OSError, TypeError):
+        return re.search(rf"\bself\.{name}\b(?!\s*=[^=])", inspect.getsource(home)) is not None
+    return True
 
 
 def _drops(call: ModuleCall) -> bool:

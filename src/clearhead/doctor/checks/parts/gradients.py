@@ -1,6 +1,7 @@
 """Which weights have an effect, and which of them a gradient reaches, now or after a few steps."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -78,7 +79,7 @@ def gradients(subject: Subject) -> list[Finding]:
         elif id(parameter) not in padding or not moves(subject, [parameter]):  # else only its padding row was read
             idle.append(name)
     findings = [_cut_off(model, cut)] if cut else []
-    called = {call.name for call in subject.modules_called(subject.inputs())} if idle else set()
+    called = Counter(call.name for call in subject.modules_called(subject.inputs())) if idle else Counter()
     idle = [name for name in idle if not _reads_other_inputs(model, name, called)]
     table = next((name for name in idle if POSITION_TABLE.search(name)), None)
     reached = {name for name, _ in model.named_parameters()} - {*bare}
@@ -117,7 +118,7 @@ def _is_choice(model: nn.Module, name: str, reached: set[str]) -> bool:
     return False
 
 
-def _reads_other_inputs(model: nn.Module, name: str, called: set[str]) -> bool:
+def _reads_other_inputs(model: nn.Module, name: str, called: Counter[str]) -> bool:
     """Whether a weight belongs to a part with inputs of its own, such as pictures, which this call does not have."""
     part = _uncalled(model, name, called)
     if part == name:
@@ -135,12 +136,17 @@ def _cut_off(model: nn.Module, cut: list[str]) -> Finding:
     return finding("I06", witness, value=0.0, where=owner_of(model, order[last], own_code=True))
 
 
-def _left_out(subject: Subject, idle: Sequence[str], reached: set[str], called: set[str]) -> Finding:
+def _left_out(subject: Subject, idle: Sequence[str], reached: set[str], called: Counter[str]) -> Finding:
     """Weights without effect: a fault if a matrix beside others that have one was left out of its layer."""
     model, arguments = subject.model, dict(subject.convention.call)
     names = [p.name for p in parameters_of(model) if p.name not in arguments]
     takes_more = any(OTHER_INPUT.search(name) and not USUAL_INPUT.search(name) for name in names)
     lost = [] if takes_more else [name for name in idle if _is_lost_part(model, name, reached, called)]
+    for name in idle:
+        if stand_in := _stand_in(model, name, called):
+            part = _uncalled(model, name, called)
+            witness = f"{part} is never called, and {stand_in}, which is like it, {called[stand_in]} times in one pass"
+            return finding((("A13", 0.9), ("I02", 0.1)), witness, value=0.0, where=owner_of(model, part, own_code=True))
     dropped = _dropped_layer(model, idle, reached, called)
     if dropped is not None and not lost:
         witness = f"{dropped} is called, and other values in all of its weights move no logit: its output is dropped"
@@ -156,7 +162,23 @@ def _left_out(subject: Subject, idle: Sequence[str], reached: set[str], called: 
     return finding(causes, witness, value=0.0, where=where, status="fail" if lost or forgotten else "warn")
 
 
-def _uncalled(model: nn.Module, name: str, called: set[str]) -> str:
+def _stand_in(model: nn.Module, name: str, called: Counter[str]) -> str | None:
+    """What is called in place of the uncalled part around a weight: twice for each call of what holds them both."""
+    part = _uncalled(model, name, called)
+    owner, _, key = part.rpartition(".")
+    if part == name or not called[owner]:
+        return None
+    children = dict(model.get_submodule(owner).named_children())
+    alike = [other for other, child in children.items() if other != key and _shapes(child) == _shapes(children[key])]
+    paths = (f"{owner}.{other}".lstrip(".") for other in alike)
+    return next((path for path in paths if called[path] >= 2 * called[owner]), None)
+
+
+def _shapes(module: nn.Module) -> tuple[type, list[torch.Size]]:
+    return type(module), [parameter.shape for parameter in module.parameters()]
+
+
+def _uncalled(model: nn.Module, name: str, called: Counter[str]) -> str:
     """The outermost module around a weight that is never called, and that is no list; failing that, the weight."""
     path = name.split(".")
     owners = (".".join(path[:depth]) for depth in range(1, len(path)))
@@ -164,7 +186,7 @@ def _uncalled(model: nn.Module, name: str, called: set[str]) -> str:
     return next((o for o in owners if o not in called and not isinstance(model.get_submodule(o), containers)), name)
 
 
-def _dropped_layer(model: nn.Module, idle: Sequence[str], reached: set[str], called: set[str]) -> str | None:
+def _dropped_layer(model: nn.Module, idle: Sequence[str], reached: set[str], called: Counter[str]) -> str | None:
     """The first layer of a stack that is called, and none of whose matrices has an effect."""
     layers = dict.fromkeys(layer for name in idle if (layer := layer_of(name)) is not None)
     for layer in layers:
@@ -174,7 +196,7 @@ def _dropped_layer(model: nn.Module, idle: Sequence[str], reached: set[str], cal
     return None
 
 
-def _is_lost_part(model: nn.Module, name: str, reached: set[str], called: set[str]) -> bool:
+def _is_lost_part(model: nn.Module, name: str, reached: set[str], called: Counter[str]) -> bool:
     """Whether it stands in a sublayer that is called, beside matrices that have an effect."""
     path = name.rpartition(".")[0]
     around = path.rpartition(".")[0]

@@ -21,7 +21,9 @@ def layouts(subject: Subject) -> list[Finding]:
         operations = subject.operations(subject.inputs(1).rows(torch.zeros(rows, dtype=torch.long)))
     if attempted.failed:
         raise Skipped(f"its operations cannot be watched ({attempted.kind})")
-    axes = {subject.calling.T: "token", rows: "row"}
+    maps = list(attentions(operations))
+    axes = {size: "token" for attention in maps for size in attention.allowed.shape if size > 2}  # patches are tokens
+    axes |= {subject.calling.T: "token", rows: "row"}
     axes |= {subject.calling.S: "token"} if subject.convention.has_source else {}
     scrambles = [(spot, noun) for size, noun in axes.items() if (spot := scrambled(operations, size)) is not None]
     if not scrambles and not any(are_judged(operations, size) for size in axes):
@@ -30,7 +32,7 @@ def layouts(subject: Subject) -> list[Finding]:
         return []
     spot, noun = min(scrambles, key=lambda scramble: scramble[0].index)
     witness = f"after '{spot.call.name}', {noun} {spot.position} holds numbers of {noun} {spot.token}"
-    causes = reshape_causes(spot.index, list(attentions(operations)))
+    causes = reshape_causes(spot.index, maps)
     return [finding(causes, witness, where=subject.place_of(spot.call))]
 
 

@@ -15,11 +15,10 @@ from clearhead.doctor.probes.flow import Flow, made_by, read_by
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import is_own, owner_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm, is_norm
-from clearhead.doctor.probes.products import KEEPING, RESHAPING
+from clearhead.doctor.probes.products import CARRYING, KEEPING
 from clearhead.doctor.probes.tensors import are_same
 from clearhead.doctor.probes.tracing import caller
 
-CARRYING = KEEPING | RESHAPING | {"transpose", "permute"}
 NOISE, UNLIKE = 64, 0.25  # numbers that show whether they were drawn, and how alike neighbors among them may be
 DRAWN = 2  # a row of a matrix with more different numbers than that was drawn at random
 

@@ -131,13 +131,16 @@ def _dropped(subject: Subject) -> list[Finding]:
     calls, logits = subject.inside_training
     if not any(dropout_probability(call) for call in calls):
         return []
+    is_inside = False  # past the embeddings, whose sum with the positions may be dropped
     for step in stream(calls, logits)[0]:
-        for index in () if step.is_first else step.between:
+        is_inside = is_inside or any(layer_of(subject.place_of(calls[index]).module) for index in step.between)
+        for index in step.between if is_inside and not step.is_first else ():
             p = dropout_probability(calls[index])
             if p and not any(calls[other].name in LINEAR for other in step.between):  # else it lies in a sublayer
                 witness = f"in training, each number of the stream is dropped with p={p:g} before the next sublayer"
                 status: Status = "warn" if _has_norm(calls, step.between) else "fail"  # after a norm this is common
                 return [finding("N10", witness, value=p, where=_caller_of(subject, calls[index]), status=status)]
+        is_inside = is_inside or layer_of(subject.place_of(step.call).module) is not None
     return []
 
 
@@ -153,7 +156,10 @@ def _unnormalized(subject: Subject, steps: Sequence[Addition], behind: Sequence[
     calls = subject.inside.calls
     norms = {id(call.module) for call in calls if _is_norm(call)}
     begin_with_norms = 2 * len(norms) >= len({id(step.skip) for step in steps})
-    from_norm = any(_has_norm(calls, step.between) for step in steps if not step.is_first)
+    # one that stands outside the layers ends a stack before
+    between = [index for step in steps if not step.is_first for index in step.between if _is_norm(calls[index])]
+    is_outside = layer_of(subject.place_of(steps[-1].call).module) is None
+    from_norm = any(is_outside or layer_of(subject.place_of(calls[index]).module) for index in between)
     if from_norm or _has_norm(calls, behind) or not begin_with_norms:
         return []
     layer, called = layer_of(subject.place_of(steps[-1].call).module), {id(call.module) for call in calls}

@@ -28,14 +28,13 @@ def waves(subject: Subject) -> list[Finding]:
     """A fixed table of positions tells them apart: its columns move, differ, and turn as fast as they should."""
     code = code_of(subject.original)
     for name, flat, where in _tables(subject):
-        still = _still(subject, name, flat)
-        odd = still or (None if TURNS.search(name) else _oddity(flat))
+        still, turns = _still(subject, name, flat), TURNS.search(name)
+        wrong = None if turns or (still and still[1] > MOST) else _series(flat, code)
+        odd = wrong or still or (None if turns else _oddity(flat))
         if odd:
-            status: Status = "fail" if still and still[1] > MOST else "warn"
+            is_sure = wrong is not None or (odd is still and odd[1] > MOST)
+            status: Status = "fail" if is_sure else "warn"
             return [finding("P09", f"{name}: {odd[0]}", value=odd[1], threshold=SHARE, where=where, status=status)]
-        wrong = None if TURNS.search(name) else _series(flat, code)
-        if wrong:
-            return [finding("P09", f"{name}: {wrong[0]}", value=wrong[1], threshold=SAME, where=where)]
     for flat, where in _added(subject):
         wrong = _series(flat, code)
         if wrong:
