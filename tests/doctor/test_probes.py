@@ -18,9 +18,9 @@ from clearhead.doctor.calling.outputs import arrange, find_logits, follow
 from clearhead.doctor.catalogue.faults import CATALOGUE
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check
+from clearhead.doctor.checks.parts.layouts import scrambled
 from clearhead.doctor.probes.dependency import shape_of
 from clearhead.doctor.probes.flow import Flow
-from clearhead.doctor.probes.layout import scrambled
 from clearhead.doctor.probes.tracing import home_of, recorded_modules, recorded_ops
 from clearhead.doctor.state_guard import in_double
 from clearhead.doctor.training.checks import TRAINING_CHECKS

@@ -97,10 +97,9 @@ def deterministic(subject: Subject) -> list[Finding]:
         return [finding((("A08", 0.8), ("I05", 0.2)), message, value=change, where=where)]
     where = place_of_call(first_unlike(subject.modules_called(inputs), subject.modules_called(inputs)))
     causes = (("T09", 0.8), ("A08", 0.2)) if drawn else (("T08", 0.8), ("K06", 0.1), ("T09", 0.1))
-    if (
-        drawn and not dropping.dropouts and ("torch" not in drawn or _only_orders(subject))
-    ):  # as where patches to be hidden are drawn
-        message = f"{witness}; the model only draws a random order, which may be intended"
+    if drawn and not dropping.dropouts and ("torch" not in drawn or _only_orders(subject)):  # as patches to be hidden
+        what = "only draws a random order" if "torch" in drawn else f"draws from {' and '.join(sorted(drawn))}"
+        message = f"{witness}; the model {what}, which may be intended"
         return [finding(causes, message, value=change, where=where, status="warn")]
     return [finding(causes, witness, value=change, where=where)]
 

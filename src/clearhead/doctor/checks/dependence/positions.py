@@ -23,7 +23,14 @@ SAME = 1e-5  # of the largest number: two results that are equal but for roundin
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
 
 
-@model_check("P01", "positions", order=180, covers=("P05", "P06", "P08", "S07"), needs=(*STEADY, "rows", "layouts"))
+@model_check(
+    "P01",
+    "positions",
+    order=180,
+    covers=("P05", "P06", "P08", "S07"),
+    needs=(*STEADY, "rows", "layouts"),
+    after=("dependencies", "sources"),
+)
 def positions(subject: Subject) -> list[Finding]:
     """The order of the tokens matters, and rotary scores depend on the distance alone."""
     has_source = subject.convention.has_source and "sources" not in subject.failed

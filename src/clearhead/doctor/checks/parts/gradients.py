@@ -166,7 +166,7 @@ def _stand_in(model: nn.Module, name: str, called: Counter[str]) -> str | None:
     """What is called in place of the uncalled part around a weight: twice for each call of what holds them both."""
     part = _uncalled(model, name, called)
     owner, _, key = part.rpartition(".")
-    if part == name or not called[owner]:
+    if part == name or not called[owner] or model.get_parameter(name).dim() < 2:
         return None
     children = dict(model.get_submodule(owner).named_children())
     alike = [other for other, child in children.items() if other != key and _shapes(child) == _shapes(children[key])]

@@ -1,14 +1,17 @@
-"""Heads that are split and merged without moving their axis: tokens then hold pieces of each other."""
+"""Whether a view or a reshape keeps tokens together, by sending the tokens' own numbers through it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, Finding, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.probes.attention import AttentionCall, attentions
-from clearhead.doctor.probes.layout import are_judged, distances, scrambled
+from clearhead.doctor.probes.tracing import ModuleCall
 
 ROWS = (5, 11, 19)  # the last is a size that no other axis is likely to have
+MOVES = {"view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "_unsafe_view"}
 
 
 @model_check("A05", "layouts", order=50, covers=("A04",), needs=("finite",))
@@ -41,3 +44,75 @@ def reshape_causes(index: int, maps: Sequence[AttentionCall]) -> Causes:
     before = [attention.index for attention in maps if attention.index < index]
     merging = bool(before) and index - before[-1] <= 6
     return (("A05", 0.9), ("A04", 0.1)) if merging else (("A04", 0.9), ("A05", 0.1))
+
+
+@dataclass(frozen=True)
+class Scrambled:
+    """An operation that only moves numbers, and after which `position` holds numbers of `token`."""
+
+    index: int
+    call: ModuleCall
+    position: int
+    token: int
+
+
+def scrambled(calls: Sequence[ModuleCall], n: int) -> Scrambled | None:
+    """The first reshape after which one position of an axis of length n holds numbers of several others.
+
+    Only tensors with exactly one such axis before and after are judged: `n` has to be a length that no other axis has.
+    """
+    ends: set[int] = set()
+    for index, axis, later in _judged(calls, n):
+        if index in ends:
+            continue
+        call = calls[index]
+        before, after = call.inputs[0], call.outputs[0]
+        tags = torch.arange(n).reshape([-1 if number == axis else 1 for number in range(before.dim())])
+        moved = tags.expand(before.shape).contiguous().reshape(after.shape)  # every number replaced by its token's
+        numbers = torch.arange(n).reshape([-1 if number == later else 1 for number in range(after.dim())])
+        wrong = (moved != numbers).nonzero()
+        if len(wrong) and (end := _end_of_shift(before, calls, index)) is not None:
+            ends.add(end)
+        elif len(wrong):
+            at = wrong[0]
+            return Scrambled(index, call, int(at[later]), int(moved[tuple(at)]))
+    return None
+
+
+def are_judged(calls: Sequence[ModuleCall], n: int) -> bool:
+    """Whether `scrambled` has anything to look at."""
+    return any(True for _ in _judged(calls, n))
+
+
+def _judged(calls: Sequence[ModuleCall], n: int) -> Iterator[tuple[int, int, int]]:
+    """Reshapes by their index, with the axis of length n before and after."""
+    for index, call in enumerate(calls):
+        if call.name in MOVES and call.inputs and call.outputs:
+            axis, later = _axis(call.inputs[0], n), _axis(call.outputs[0], n)
+            if axis is not None and later is not None:
+                yield index, axis, later
+
+
+def _end_of_shift(before: Tensor, calls: Sequence[ModuleCall], index: int) -> int | None:
+    """Where the axes soon come back in their order and one of them shorter by one: so relative positions are shifted.
+
+    A row of scores is padded, read with its axes exchanged, cut, and read as it was: each row moves by one more.
+    """
+    for number in range(index + 1, min(index + 4, len(calls))):
+        call = calls[number]
+        if call.name in MOVES and call.outputs and call.outputs[0].dim() == before.dim():
+            shorter = [then - now for then, now in zip(before.shape, call.outputs[0].shape, strict=True)]
+            if sorted(shorter) == [0] * (len(shorter) - 1) + [1]:
+                return number
+    return None
+
+
+def distances(n: int) -> set[int]:
+    """Sizes that tell of relative positions among n, which reshapes shift."""
+    return {n - 1, n + 1, 2 * n - 1, 2 * n, 2 * n + 1}
+
+
+def _axis(tensor: Tensor, n: int) -> int | None:
+    axes = [number for number, size in enumerate(tensor.shape) if size == n]
+    is_shifted = bool(distances(n) & {*tensor.shape})
+    return axes[0] if len(axes) == 1 and tensor.dim() >= 3 and not is_shifted else None

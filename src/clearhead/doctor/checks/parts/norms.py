@@ -1,6 +1,7 @@
 """A norm works on each token by itself; and where it stands before an attention, keys and values are normalized too."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +15,8 @@ from clearhead.doctor.probes.tensors import is_same, relative_change
 from clearhead.doctor.probes.tracing import ModuleCall
 
 MOVED = 1e-5  # of the largest number
-FAINTER = 1e-3  # times a row, so that epsilon counts
+FAINT = 1e-2  # times a row, so that epsilon counts
+EXACT = 1e-4  # of a divisor
 REACHED = 1e-4  # of the largest number
 UNDONE = 0.05  # of the largest number: what a norm's epsilon may leave of a factor
 
@@ -74,35 +76,26 @@ def _unusual(subject: Subject, calls: Sequence[ModuleCall]) -> list[Finding]:
 
 
 def _divisor(subject: Subject, call: ModuleCall) -> str | None:
-    """What is unusual about a norm's divisor, read from the sizes that a row and a fainter copy of it come out with.
+    """What is unusual about a norm's divisor, read from what it makes of a faint row, with the weights as they came.
 
-    A norm divides by d with d^2 = v + eps, where v is the row's mean square or variance. If d = sqrt(v) + eps instead,
-    or if v is divided by the width minus one, the two sizes show it.
+    A norm divides by the root of v + eps, where v is the row's mean square or variance. None also if it scales the row.
     """
     width = call.inputs[0].shape[-1]
     row = torch.randn(1, 1, width, generator=subject.generator(19)).to(call.inputs[0])
-    spread = row - row.mean()
+    faint = FAINT * (row - row.mean())
     outputs: list[Tensor] = []
     with attempt():  # it may take other shapes
-        outputs = replayed(call, torch.zeros_like(row), spread, FAINTER * spread)
-    if not outputs or any(y.shape != row.shape or not y.isfinite().all() for y in outputs):
+        outputs = replayed(replace(call, module=subject.fresh.get_submodule(call.name)), faint)
+    if not outputs or outputs[0].shape != faint.shape:
         return None
-    v = float(spread.double().square().mean())
-    loud, faint = (float((y - outputs[0]).double().norm()) for y in outputs[1:])
-    if not loud or not faint:
-        return None
-    # with gains g: |y| = s |g x| / d(s); at s = 1 epsilon hardly counts, so |g x| = loud d(1)
-    under = v * FAINTER**2 * ((loud / faint) ** 2 - 1)  # epsilon, if it stands under the root
-    beside = v**0.5 * FAINTER * (loud / faint - 1)  # epsilon, if it stands beside the root
-    epsilons = {float(value) for name, value in vars(call.module).items() if "eps" in name and isinstance(value, float)}
-    if epsilons and any(abs(beside / value - 1) < 0.05 < abs(under / value - 1) for value in epsilons):
-        return "adds epsilon to the root instead of under it"
-    # the square of the output without the gain, compared with that of a norm
-    gains = [p.cpu().double() for p in call.module.parameters(recurse=False) if p.numel() == width]  # type: ignore[union-attr]
-    normed = spread.double() / v**0.5
-    ratios = [float(((outputs[1] - outputs[0]).double() / (gain * normed)).square().median()) for gain in gains]
-    if ratios and abs(min(ratios, key=lambda ratio: abs(ratio - 1)) - (width - 1) / width) < 0.1 / width:
-        return f"divides the squares by {width - 1} instead of {width}"
+    v, divisor = float(faint.double().square().mean()), float(faint.double().norm() / outputs[0].double().norm())
+    unbiased, fewer = v * width / max(1, width - 1), f"divides the squares by {width - 1} instead of {width}"
+    for eps in (value for name, value in vars(call.module).items() if "eps" in name and isinstance(value, float)):
+        roots = (("", (v + eps) ** 0.5), ("adds epsilon to the root instead of under it", v**0.5 + eps))
+        roots += ((fewer, (unbiased + eps) ** 0.5), (fewer, unbiased**0.5 + eps))
+        oddity = next((oddity for oddity, root in roots if abs(root / divisor - 1) < EXACT), "")
+        if oddity:
+            return oddity
     return None
 
 

@@ -23,7 +23,7 @@ LEFT = 0.01  # of the largest number: what a norm's epsilon may change
     "streams",
     order=310,
     covers=("N03", "N04", "N10"),
-    needs=("finite", "layouts", "residuals", "residuals of layers"),
+    needs=("finite", "layouts", "residuals"),
 )
 def streams(subject: Subject) -> list[Finding]:
     """The sublayers of a layer take their residual alike, no dropout lies on the stream, and a norm ends it."""
