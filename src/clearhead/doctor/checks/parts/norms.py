@@ -91,8 +91,9 @@ def _divisor(subject: Subject, call: ModuleCall) -> str | None:
     v, divisor = float(faint.double().square().mean()), float(faint.double().norm() / outputs[0].double().norm())
     unbiased, fewer = v * width / max(1, width - 1), f"divides the squares by {width - 1} instead of {width}"
     for eps in (value for name, value in vars(call.module).items() if "eps" in name and isinstance(value, float)):
-        roots = (("", (v + eps) ** 0.5), ("adds epsilon to the root instead of under it", v**0.5 + eps))
-        roots += ((fewer, (unbiased + eps) ** 0.5), (fewer, unbiased**0.5 + eps))
+        beside = "adds epsilon to the root instead of under it"
+        roots = [("", (v + eps) ** 0.5), (beside, v**0.5 + eps)]
+        roots += [(fewer, (unbiased + eps) ** 0.5), (fewer, unbiased**0.5 + eps)]
         oddity = next((oddity for oddity, root in roots if abs(root / divisor - 1) < EXACT), "")
         if oddity:
             return oddity
