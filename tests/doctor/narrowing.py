@@ -98,7 +98,7 @@ def examined(model: nn.Module, level: Level = "quick") -> Examined:
         "assumed_kind": None,
         "drops_in_evaluation": subject.drops_in_evaluation,
         "gives_rows": subject.gives_rows,
-        "convention": SimpleNamespace(sentence=subject.convention.sentence, seeded=subject.convention.seeded),
+        "convention": SimpleNamespace(sentence=subject.convention.sentence),
     }
     for answer in chain.from_iterable(answers.values()):
         if isinstance(answer, Exception):

@@ -97,7 +97,7 @@ def chosen(only: Sequence[str]) -> list[Check[Subject]]:
         )
     for check_ in reversed(CHECKS):
         if check_.name in names:
-            names |= {*check_.needs, *check_.after}
+            names |= set(check_.needs)
     return [check_ for check_ in CHECKS if check_.name in names]
 
 

@@ -41,7 +41,6 @@ class Check(Generic[SubjectT]):
         holds: what is true if it finds nothing.
         run: returns the findings; raises `Skipped`.
         needs: names of the checks without which its answer means nothing.
-        after: names of others that are made before it, and whose failures it reads.
         level: the lowest level at which it runs.
         of_tokens: it needs logits for each token, and does not apply to a model with one output per row.
     """
@@ -55,7 +54,6 @@ class Check(Generic[SubjectT]):
     needs: tuple[str, ...] = ()
     level: Level = "quick"
     of_tokens: bool = False
-    after: tuple[str, ...] = ()
 
     def checked(self, status: Outcome, note: str, start_time: float) -> Checked:
         """Its outcome, for the report. `start_time`: the `time.perf_counter` at its start."""
@@ -80,7 +78,6 @@ class Registry(Generic[SubjectT]):
         needs: tuple[str, ...] = (),
         level: Level = "quick",
         of_tokens: bool = False,
-        after: tuple[str, ...] = (),
     ) -> Callable[[Run[SubjectT]], Run[SubjectT]]:
         """See `Check`. `covers` need not repeat `id`; `holds` is the function's docstring unless it is given here."""
 
@@ -88,7 +85,7 @@ class Registry(Generic[SubjectT]):
             sentence = (holds or run.__doc__ or name).partition("\n")[0].rstrip(".")
             ids = tuple(dict.fromkeys((id, *covers)))
             self._checks.append(
-                Check(id, name, order, ids, sentence[:1].lower() + sentence[1:], run, needs, level, of_tokens, after)
+                Check(id, name, order, ids, sentence[:1].lower() + sentence[1:], run, needs, level, of_tokens)
             )
             return run
 

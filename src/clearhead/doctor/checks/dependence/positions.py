@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import POSITION_TABLE, code_of
-from clearhead.doctor.checks.base import STEADY, Causes, Finding, Skipped, Status, Subject, Where, finding, model_check
+from clearhead.doctor.checks.base import SOUND, Causes, Finding, Skipped, Status, Subject, Where, finding, model_check
 from clearhead.doctor.checks.parts.effects import moves
 from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.localization import first_guilty, locate, token_reading, trace_modules
@@ -23,19 +23,11 @@ SAME = 1e-5  # of the largest number: two results that are equal but for roundin
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
 
 
-@model_check(
-    "P01",
-    "positions",
-    order=180,
-    covers=("P05", "P06", "P08", "S07"),
-    needs=(*STEADY, "rows", "layouts"),
-    after=("dependencies", "sources"),
-)
+@model_check("P01", "positions", order=180, covers=("P05", "P06", "P08", "S07"), needs=(*SOUND, "sources"))
 def positions(subject: Subject) -> list[Finding]:
     """The order of the tokens matters, and rotary scores depend on the distance alone."""
-    has_source = subject.convention.has_source and "sources" not in subject.failed
-    findings = _without_order(subject, source=True) if has_source else []
-    if findings or not subject.looks_back_only or "dependencies" in subject.failed:
+    findings = _without_order(subject, source=True) if subject.convention.has_source else []
+    if findings or not subject.looks_back_only:
         return findings or _without_order(subject, source=False)
     return _order_at_first_mixing(subject)
 
