@@ -98,6 +98,7 @@ def examined(model: nn.Module, level: Level = "quick") -> Examined:
         "assumed_kind": None,
         "drops_in_evaluation": subject.drops_in_evaluation,
         "gives_rows": subject.gives_rows,
+        "is_seeded": subject.is_seeded,
         "convention": SimpleNamespace(sentence=subject.convention.sentence),
     }
     for answer in chain.from_iterable(answers.values()):
