@@ -121,7 +121,8 @@ def _layers(subject: Subject) -> Iterator[tuple[str, Sublayers, list[str]]]:
             if None in users and is_listed:  # some attention is a module that is made anew in each call
                 mixing = [name for name in sublayers if not _is_local(subject, calls[name])]
             local = [n for n, m in sublayers.items() if n not in mixing and len(_matrices([m])) > 1]
-            sublayers = {name: sublayers[name] for name in (*mixing, *local)} if mixing and local else {}
+            has_more = is_listed and len(_matrices([module])) > len(_matrices(sublayers[name] for name in mixing))
+            sublayers = {name: sublayers[name] for name in (*mixing, *local)} if mixing and (local or has_more) else {}
         if sublayers and (is_listed or any(is_norm(part) for part in module.modules())):
             yield path, sublayers, mixing
 
@@ -173,7 +174,7 @@ def _returned(
     *,
     of_input: bool = False,
 ) -> Tensor:
-    """The numbers that a layer returns, or reads first, in all of its calls.
+    """The numbers of the first tensor that a layer returns, or reads, in all of its calls.
 
     Of a layer that is never called, such as a list, it is what the module around it returns.
     """
@@ -181,7 +182,7 @@ def _returned(
 
     def note(_: nn.Module, arguments: object, named: object, output: object = None) -> None:
         parts = [part for part in tensors((arguments, named) if of_input else output) if part.is_floating_point()]
-        numbers.extend(part.detach().cpu().flatten() for part in (parts[:1] if of_input else parts))
+        numbers.extend(part.detach().cpu().flatten() for part in parts[:1])  # behind it come caches and losses
 
     called = {call.name for call in subject.module_calls}
     while path and path not in called:
