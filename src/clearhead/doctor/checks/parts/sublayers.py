@@ -112,9 +112,11 @@ def _layers(subject: Subject) -> Iterator[tuple[str, Sublayers, list[str]]]:
     for path, module in subject.model.named_modules():
         children = {f"{path}.{name}".lstrip("."): child for name, child in module.named_children()}
         sublayers = {name: child for name, child in children.items() if name in calls and _has_matrices(child)}
-        if any(sum(adder.startswith(f"{name}.") for adder in adders) > 1 for name in sublayers):
-            continue  # they are layers, or stacks of them
         is_listed, mixing = path == layer_of(path), []
+        # within a layer, one without an attention may be a sum of experts
+        inside = [name for name in sublayers if not is_listed or any(user.startswith(f"{name}.") for user in attending)]
+        if any(sum(adder.startswith(f"{name}.") for adder in adders) > 1 for name in inside):
+            continue  # they are layers, or stacks of them
         if not (is_listed and f"{path}." in attending):  # else its parts are single maps
             sublayers = {n: m for n, m in sublayers.items() if calls[n].inputs[0].shape == calls[n].outputs[0].shape}
             mixing = [name for name in sublayers if any(user.startswith(f"{name}.") for user in attending)]
