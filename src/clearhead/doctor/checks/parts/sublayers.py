@@ -106,7 +106,8 @@ def _layers(subject: Subject) -> Iterator[tuple[str, Sublayers, list[str]]]:
     They hold norms, or stand in a list. Third come the paths of those sublayers that attend.
     """
     calls = {call.name: call for call in subject.module_calls if call.inputs and call.outputs}
-    users = [subject.place_of(attention.call).module for attention in subject.attentions]
+    maps = (a for a in subject.attentions if a.value_product or a.call.name != "softmax")  # which a router has
+    users = [subject.place_of(attention.call).module for attention in maps]
     attending = [f"{user}." for user in users]
     adders = [f"{subject.place_of(step.call).module}." for step in stream(*subject.inside)[0]]
     for path, module in subject.model.named_modules():
