@@ -57,9 +57,7 @@ def parser() -> Parser:
     parser.add_argument(
         "--pad-id", metavar="ID", help="the token that fills up short rows (default: as the model says)"
     )
-    parser.add_argument(
-        "--level", help="quick (default), standard (longer rows of large models), deep (more draws)"
-    )
+    parser.add_argument("--level", help="quick (default), standard (longer rows of large models), deep (more draws)")
     parser.add_argument(
         "--only",
         action="append",

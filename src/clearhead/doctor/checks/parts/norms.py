@@ -17,6 +17,7 @@ from clearhead.doctor.probes.tracing import ModuleCall
 MOVED = 1e-5  # of the largest number
 FAINT = 1e-2  # times a row, so that epsilon counts
 EXACT = 1e-4  # of a divisor
+USUAL = (1e-5, 1e-6, 1e-8, 1e-12)  # epsilons, where the norm does not tell its own
 REACHED = 1e-4  # of the largest number
 UNDONE = 0.05  # of the largest number: what a norm's epsilon may leave of a factor
 
@@ -90,14 +91,11 @@ def _divisor(subject: Subject, call: ModuleCall) -> str | None:
         return None
     v, divisor = float(faint.double().square().mean()), float(faint.double().norm() / outputs[0].double().norm())
     unbiased, fewer = v * width / max(1, width - 1), f"divides the squares by {width - 1} instead of {width}"
-    for eps in (value for name, value in vars(call.module).items() if "eps" in name and isinstance(value, float)):
-        beside = "adds epsilon to the root instead of under it"
-        roots = [("", (v + eps) ** 0.5), (beside, v**0.5 + eps)]
-        roots += [(fewer, (unbiased + eps) ** 0.5), (fewer, unbiased**0.5 + eps)]
-        oddity = next((oddity for oddity, root in roots if abs(root / divisor - 1) < EXACT), "")
-        if oddity:
-            return oddity
-    return None
+    named = [value for name, value in vars(call.module).items() if "eps" in name and isinstance(value, float)]
+    roots = [("", (v + eps) ** 0.5) for eps in named or USUAL]
+    roots += [("adds epsilon to the root instead of under it", v**0.5 + eps) for eps in named]
+    roots += [(fewer, root) for eps in named or USUAL for root in ((unbiased + eps) ** 0.5, unbiased**0.5 + eps)]
+    return next((oddity or None for oddity, root in roots if abs(root / divisor - 1) < EXACT), None)
 
 
 @model_check("N12", "query norms", order=80, covers=("N05",), needs=("finite",))
