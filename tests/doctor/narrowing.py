@@ -56,7 +56,7 @@ class Examined:
 
         return run
 
-    def _mended(self, subject: object, findings: list[Finding]) -> object | None:
+    def _mended(self, subject: object, name: str, findings: list[Finding]) -> object | None:
         """The subject where the whole examination mended what these findings found, and asked again."""
         return subject if any(len(a) > 1 and a[0] is findings for a in self.answers.values()) else None
 
