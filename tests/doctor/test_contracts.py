@@ -47,6 +47,38 @@ class Tokens(nn.Module):
         return x  # type: ignore[no-any-return]
 
 
+class Documents(Tokens):
+    """Causal: it predicts the next token of packed documents."""
+
+    def forward(self, ids: Tensor, doc_ids: Tensor | None = None) -> Tensor:
+        causal = triangle(ids.shape[1])
+        if doc_ids is None or self.fault == "ignored":
+            return self.head(self.read(ids, causal))  # type: ignore[no-any-return]
+        apart = causal & (doc_ids[:, :, None] == doc_ids[:, None])
+        return self.head(self.read(ids, causal if self.fault == "first layer" else apart, apart))  # type: ignore[no-any-return]
+
+
+class Kinds(Tokens):
+    """Causal, and told what kind of document each token is of, which is added to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds = nn.Embedding(4, D)
+
+    def forward(self, ids: Tensor, doc_idx: Tensor | None = None) -> Tensor:
+        x = self.read(ids, triangle(ids.shape[1]))
+        return self.head(x if doc_idx is None else x + self.kinds(doc_idx).cumsum(1))  # type: ignore[no-any-return]
+
+
+class Prefix(Tokens):
+    """Causal after a prefix that sees itself."""
+
+    def forward(self, ids: Tensor, prefix_len: int = 0) -> Tensor:
+        T = ids.shape[1]
+        n = prefix_len + 2 if self.fault and prefix_len else prefix_len
+        return self.head(self.read(ids, triangle(T) | (torch.arange(T) < n)))  # type: ignore[no-any-return]
+
+
 class Windows(Tokens):
     """Causal, with windows in some layers."""
 
@@ -190,6 +222,9 @@ def failures(report: Report) -> list[str]:
 @pytest.mark.parametrize(
     ("model", "id"),
     [
+        (Documents("ignored"), "M17"),
+        (Documents("first layer"), "M17"),
+        (Prefix("beyond"), "M18"),
         (Windows("exchanged"), "M16"),
         (Windows("none"), "M16"),
         (Windows("both"), "M16"),
@@ -217,7 +252,7 @@ def test_what_is_declared_must_hold(model: Tokens, id: str) -> None:
 
 @pytest.mark.parametrize(
     "model",
-    [Windows(), Windows(window=24), Told(), Named(), Unused(), Scaled(), Causal(),
+    [Documents(), Kinds(), Prefix(), Windows(), Windows(window=24), Told(), Named(), Unused(), Scaled(), Causal(),
      Classes(), Translator(), Mixed()],
     ids=lambda model: type(model).__name__,
 )  # fmt: skip

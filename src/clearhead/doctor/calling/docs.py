@@ -42,6 +42,11 @@ def keeps_by_name(name: str) -> bool | None:
     return named.pop() if len(named) == 1 else None
 
 
+def text_of(model: nn.Module) -> str:
+    """All that the model's class says of itself; nothing of a library's."""
+    return "\n".join(_words(model))
+
+
 def _words(model: nn.Module) -> list[str]:
     """The docstring of the model's class, and its `forward` with the comments there."""
     cls = type(model)
