@@ -136,6 +136,7 @@ def test_only_makes_what_it_rests_on_and_nothing_else(tmp_path: Path) -> None:
     assert {c.name for c in report.checks} == {
         "finite",
         "deterministic",
+        "discarded",
         "memory",
         "rows",
         "layouts",

@@ -15,6 +15,7 @@ from clearhead.doctor.report import junit, sarif
 from clearhead.errors import DataError
 
 UNMASKED = ('        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))\n', "")
+AVERAGED = ("self.head(self.ln_f(x))", "self.head(self.ln_f(x) + x.mean(1, keepdim=True))")  # no mask takes it away
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def test_what_a_waived_fault_blocks_is_missing(waived: Report) -> None:
 
 
 def test_what_a_fault_blocks_waits_for_the_fault(tmp_path: Path) -> None:
-    report = check(made(write(tmp_path, "gpt", UNMASKED)), Spec(kind="causal"))
+    report = check(made(write(tmp_path, "gpt", AVERAGED)), Spec(kind="causal"))
     assert [one for one in report.checks if one.status == "blocked"]
     assert (report.verdict, report.exit_code, report.unjudged) == ("faulty", 4, ())
 

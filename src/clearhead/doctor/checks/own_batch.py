@@ -5,9 +5,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from clearhead.doctor.calling.inputs import Inputs
-from clearhead.doctor.checks.base import Causes, Finding, Subject, finding
+from clearhead.doctor.calling.inputs import Inputs, Run
+from clearhead.doctor.checks.base import Causes, Finding, Subject, Where, finding
 from clearhead.doctor.probes.dependency import FLOORS, THRESHOLD
+from clearhead.doctor.probes.localization import kept_reading, locate
 from clearhead.doctor.probes.tensors import first_true
 
 ROWS, TOKENS = 5, 2048  # at most so many rows of it, and no more than so many tokens
@@ -79,4 +80,14 @@ def leaks_on_own_batch(subject: Subject) -> list[Finding]:
         f"in row {row} of the batch, changing the tokens after {int(last[row])} moves logits {position} by "
         f"{value:.1e} of the largest move"
     )
-    return [finding(CAUSES, witness, value=value, threshold=threshold, floor=floor)]
+    where = _where(subject, lambda batch: subject.run(batch, more), (inputs, changed), later)
+    return [finding(CAUSES, witness, value=value, threshold=threshold, floor=floor, where=where)]
+
+
+def _where(subject: Subject, run: Run, pair: tuple[Inputs, Inputs], later: Tensor) -> Where:
+    """The first module that lets the future through; unknown if no size tells its axis of time from the others."""
+    rows, T = later.shape
+    sizes = {size for parameter in subject.model.parameters() for size in parameter.shape}
+    if {rows, T} & sizes or rows == T:
+        return Where()
+    return locate(subject.model, run, *pair, kept_reading(~later), lambda moved: bool(moved.any())).where

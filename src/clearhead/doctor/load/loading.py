@@ -11,9 +11,9 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from torch import nn
@@ -133,18 +133,22 @@ def _called(function: Any, target: str) -> Any:
         return function()
 
 
-@contextmanager
-def _in_one_sentence(problem: str) -> Iterator[None]:
+class _in_one_sentence:  # noqa: N801 - used as a context manager
     """Whatever foreign code raises becomes one sentence, with the innermost line of that code."""
-    try:
-        yield
-    except (KeyboardInterrupt, ClearheadError):
-        raise
-    except BaseException as error:
-        lines = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, frames: TracebackType | None) -> None:
+        if error is None or isinstance(error, (KeyboardInterrupt, ClearheadError)):
+            return
+        lines = [f"{frame.filename}:{frame.lineno}" for frame in traceback.extract_tb(frames)]
         own = [line for line in lines if not line.startswith((LIBRARY, HERE, "<"))]
         where = f"({sentence_of(error, 200)}" + (f", at {own[-1]})" if own else ")")
-        raise DataError(f"{problem} {where}; {remedy(str(error)) or 'fix that first'}") from None
+        raise DataError(f"{self.problem} {where}; {remedy(str(error)) or 'fix that first'}") from None
 
 
 def _from_transformers(name: str, settings: Mapping[str, str]) -> nn.Module:

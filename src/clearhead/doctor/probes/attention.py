@@ -124,7 +124,7 @@ def _fused(index: int, call: ModuleCall) -> AttentionCall:
             key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
         scale = call.options["kwargs"].get("scale") or query.shape[-1] ** -0.5
         scores = query @ key.transpose(-2, -1) * scale
-        scores = scores if mask is None or mask.dtype == torch.bool else scores + mask
+        scores = scores if mask is None or mask.dtype == torch.bool else scores + mask.to(scores.device)
         scores = scores.reshape(-1, T_q, T_k)
     parts = [call.argument(number, name) for number, name in enumerate(("query", "key", "value"))]
     return AttentionCall(index, call, allowed, strength, scores=scores, query=parts[0], key=parts[1], value=parts[2])
