@@ -34,7 +34,9 @@ def residuals(subject: Subject) -> list[Finding]:
         for name, module in sublayers.items():
             witness = f"with the weights of {name} at zero, {path or 'it'} returns the same whatever it reads"
             parts = _parts(module)  # matrices of its own may lead around the part that it holds
-            silences = ((_silent, [module]), (_silent, parts or [module]), (_without_output, [module]))
+            silences = [(_silent, [module]), (_silent, parts or [module]), (_without_output, [module])]
+            if len(parts) > 1:  # or a single one of them does, as a residual of what was projected
+                silences += [(_silent, [other for other in parts if other is not part]) for part in parts]
             if not any(_depends(subject, path, side, silence(modules)) for silence, modules in silences):
                 return [_without_residual(subject.model, name, witness)]
             others = [sublayers[other] for other in mixing]
