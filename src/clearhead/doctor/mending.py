@@ -29,7 +29,9 @@ def mended(subject: Subject, check: str, findings: Sequence[Finding]) -> Subject
     if check == "deterministic" and any(fault.id in RANDOM for fault in findings):
         return replace(_within(subject, partial(seeded, subject.seed)), is_seeded=True)
     if check == "dependencies" and subject.kind == "causal" and subject.matrix.alive.triu(1).any():
-        return _within(subject, causally_masked)
+        with causally_masked():
+            fits = subject.run(subject.inputs(2)).isfinite().all()  # not every layout of scores can be masked so
+        return _within(subject, causally_masked) if fits else None
     modules = [module for copy in (subject.model, subject.fresh) for module in copy.modules()]
     attentions = [module for module in modules if isinstance(module, nn.MultiheadAttention)]
     if attentions and any((fault.id, fault.where.class_name) == ("A10", "MultiheadAttention") for fault in findings):

@@ -48,7 +48,10 @@ def leak_causes(leak: Located, *, is_mask: bool) -> Causes:
         return (("F05", 0.7), ("M19", 0.3))
     if name in STATISTICS:
         return (("N01", 0.6), ("M19", 0.4))
-    if isinstance(module, nn.Linear) or name in ("linear", "einsum"):
+    is_map = isinstance(module, nn.Linear) or name == "linear"
+    if nearest is not None and not is_map:  # in a layout that no mask from outside fits
+        return _mask_causes(nearest, maps)
+    if is_map or name == "einsum":
         return (("F04", 0.7), ("M19", 0.3))
     return (("M19", 0.6), ("M01", 0.4))
 

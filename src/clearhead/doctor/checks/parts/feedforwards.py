@@ -56,7 +56,8 @@ def _linear_before(flow: Flow, tensor: Tensor, before: int) -> int | None:
     if call.name not in ADD and (len(parts) != 1 or call.name not in CARRYING):
         return None
     origins = [_linear_before(flow, part, index) for part in parts]
-    return None if None in origins or not origins else origins[0]
+    read = {_read(flow.calls[origin])[0].data_ptr() for origin in origins if origin is not None}
+    return None if None in origins or len(read) != 1 else origins[0]  # else they are several branches
 
 
 def _is_added_back(flow: Flow, index: int, start: Tensor, before: int) -> bool:
