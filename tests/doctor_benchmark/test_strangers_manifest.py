@@ -37,16 +37,23 @@ class Model(nn.Module):
 def test_every_manifest_is_whole_and_in_its_half(half: str) -> None:
     paths = sorted((MANIFEST / half).glob("*.toml"))
     assert paths
-    for path in paths:
-        repository = read(path)
-        assert repository.file == path, f"{path.name} belongs to {repository.file}"
-        names = [stranger.name for stranger in repository.strangers]
-        assert names, f"{path.name} holds no model"
-        assert len({*names}) == len(names), f"{path.name} has two models of one name"
-        faults = [fault for model in repository.models for fault in model.faults]
-        faults += [bug.fault for bug in repository.bugs]
-        unknown = {id for fault in faults for id in (fault.id, *fault.also)} - {*CATALOGUE, "none"}
-        assert not unknown, f"{path.name} has ids that the catalogue lacks: {unknown}"
+    wrong = [sentence for path in paths if (sentence := what_is_wrong(path))]
+    number = len(wrong)
+    assert number == 0, wrong if half == "open" else f"{number} manifests, of which nobody may know more"
+
+
+def what_is_wrong(path: Path) -> str | None:
+    """A sentence on a manifest that is not whole."""
+    repository = read(path)
+    names = [stranger.name for stranger in repository.strangers]
+    faults = [fault for model in repository.models for fault in model.faults]
+    faults += [bug.fault for bug in repository.bugs]
+    unknown = {id for fault in faults for id in (fault.id, *fault.also)} - {*CATALOGUE, "none"}
+    if repository.file != path:
+        return f"{path.name} belongs to {repository.file}"
+    if not names or len({*names}) < len(names):
+        return f"{path.name} holds no model, or two of one name"
+    return f"{path.name} has ids that the catalogue lacks: {unknown}" if unknown else None
 
 
 def test_a_half_depends_on_the_name_alone() -> None:
