@@ -144,13 +144,13 @@ def test_a_leak_does_not_hide_missing_positions() -> None:
 class Pictures(nn.Module):
     """16 pixels across, of which a patch takes `size`. `row`: of positions, the same for all."""
 
-    def __init__(self, size: int, *, row: bool = False, **options: bool) -> None:
+    def __init__(self, size: int, *, row: bool = False, joined: bool = False) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.image_size, self.row = 16, row
         self.patches, self.head = nn.Conv2d(3, D, size, size), nn.Linear(D, 5)
         self.positions, self.norm = nn.Parameter(torch.randn((16 // size) ** 2, D)), nn.LayerNorm(D)
-        self.layers = nn.ModuleList(Layer(causal=False, **options) for _ in range(LAYERS))
+        self.layers = nn.ModuleList(Layer(causal=False, joined=joined) for _ in range(LAYERS))
 
     def forward(self, images: Tensor) -> Tensor:
         x = self.patches(images).flatten(2).transpose(1, 2)  # (B, D, h, w) -> (B, h * w, D)
