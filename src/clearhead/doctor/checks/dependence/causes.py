@@ -48,10 +48,9 @@ def leak_causes(leak: Located, *, is_mask: bool) -> Causes:
         return (("F05", 0.7), ("M19", 0.3))
     if name in STATISTICS:
         return (("N01", 0.6), ("M19", 0.4))
-    is_map = isinstance(module, nn.Linear) or name == "linear"
-    if nearest is not None and not is_map:  # in a layout that no mask from outside fits
+    if name == "einsum" and nearest is not None:  # in a layout that no mask from outside fits
         return _mask_causes(nearest, maps)
-    if is_map or name == "einsum":
+    if isinstance(module, nn.Linear) or name in ("linear", "einsum"):
         return (("F04", 0.7), ("M19", 0.3))
     return (("M19", 0.6), ("M01", 0.4))
 
