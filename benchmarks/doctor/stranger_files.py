@@ -5,7 +5,8 @@ that builds it and the judgement of a person who read it before the doctor was r
 is fetched, at that commit, into `build/strangers`.
 
 Half of the repositories, chosen by a hash of their names, are open: the doctor is mended with sight of them. The other
-half is locked: it is run to be counted, and nobody reads it in order to mend something.
+half is locked: it is run to be counted, and nobody reads it in order to mend something. A locked half that has been
+run is used up, so what was collected after that is split again: into open, and a reserve that is locked too.
 """
 
 import os
@@ -22,6 +23,7 @@ HERE = Path(__file__).resolve().parent
 MANIFEST = HERE / "strangers"
 BUILD = Path("build") / "strangers"
 HALVES = ("open", "locked")
+PARTS = (*HALVES, "reserve")
 READ = (".py", ".ipynb", ".json", ".yaml", ".yml", ".toml", ".cfg", ".txt", ".md")  # the files that are fetched
 COMMIT = Field(pattern="^[0-9a-f]{40}$")
 
@@ -116,8 +118,11 @@ class Repository(Frozen):
 
     @property
     def file(self) -> Path:
-        """Where its manifest belongs."""
-        return MANIFEST / half_of(self.name) / f"{self.name.replace('/', '+')}.toml"
+        """Where its manifest belongs; nothing new becomes a part of the locked half that has been run."""
+        file = f"{self.name.replace('/', '+')}.toml"
+        if half_of(self.name) == "open":
+            return MANIFEST / "open" / file
+        return held if (held := MANIFEST / "locked" / file).exists() else MANIFEST / "reserve" / file
 
 
 def half_of(name: str) -> str:
@@ -125,9 +130,9 @@ def half_of(name: str) -> str:
     return HALVES[sha256(name.lower().encode()).digest()[0] % 2]
 
 
-def repositories(half: str) -> Iterator[Repository]:
-    """All of one half."""
-    for path in sorted((MANIFEST / half).glob("*.toml")):
+def repositories(part: str) -> Iterator[Repository]:
+    """All of one part."""
+    for path in sorted((MANIFEST / part).glob("*.toml")):
         yield read(path)
 
 

@@ -2,7 +2,8 @@
 
     python benchmarks/doctor/strangers.py --half open              # a line for each model, and the totals
     python benchmarks/doctor/strangers.py --half locked            # the totals alone: nobody mends with sight of it
-    python benchmarks/doctor/strangers.py --keep                   # both, and into benchmarks/results/strangers.md
+    python benchmarks/doctor/strangers.py --half reserve           # likewise: what was locked later
+    python benchmarks/doctor/strangers.py --keep                   # all three, and into benchmarks/results/strangers.md
     python benchmarks/doctor/strangers.py --check OWNER/NAME       # whether its models build and its proofs hold
     python benchmarks/doctor/strangers.py --where OWNER/NAME       # the file that its manifest belongs into
 
@@ -27,7 +28,7 @@ from tempfile import TemporaryDirectory
 
 import torch
 from judging import Finding, Report, named_causes, new_findings
-from stranger_files import BUILD, HALVES, HERE, Bug, Fault, Model, Repository, Stranger, fetched, repositories
+from stranger_files import BUILD, HERE, PARTS, Bug, Fault, Model, Repository, Stranger, fetched, repositories
 from tables import arguments, publish
 
 from clearhead.doctor.isolated import Request, examine_isolated
@@ -123,7 +124,7 @@ def examine(repository: Repository, stranger: Model | Bug, args: argparse.Namesp
 
 
 def sweep(half: str, args: argparse.Namespace) -> Iterator[Case]:
-    """Every model of a half, in the order of the repositories."""
+    """Every model of a part, in the order of the repositories."""
     pairs: list[tuple[Repository, Model | Bug]] = [
         (repository, stranger)
         for repository in repositories(half)
@@ -174,7 +175,7 @@ def measures(cases: Sequence[Case]) -> dict[str, str]:
 
 
 def details(cases: Sequence[Case]) -> Iterator[str]:
-    """A line for each model. Never of the locked half."""
+    """A line for each model. Never of what is locked."""
     yield "| model | judged | fails | warns | outcome |"
     yield "|---|---|---|---|---|"
     for case in cases:
@@ -191,7 +192,7 @@ def _short(sentence: str) -> str:
 def check(name: str, args: argparse.Namespace) -> bool:
     """Build every model of a repository and run every proof, without the doctor; print what fails."""
     good = True
-    for repository in (held for half in HALVES for held in repositories(half) if held.name == name):
+    for repository in (held for part in PARTS for held in repositories(part) if held.name == name):
         for stranger in repository.strangers:
             versions = [("", repository.commit, stranger.wrapper, True)]
             if isinstance(stranger, Bug):
@@ -229,16 +230,14 @@ def _proved(repository: Repository, stranger: Stranger, commit: str, wrapper: st
 
 def install(packages: Path) -> None:
     """Put what the repositories need into a folder of its own."""
-    needed = sorted(
-        {package for half in HALVES for repository in repositories(half) for package in repository.packages}
-    )
+    needed = sorted({package for part in PARTS for repository in repositories(part) for package in repository.packages})
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(packages), *needed]
     subprocess.run(command, check=True)
 
 
 def main() -> None:
     parser = arguments(__doc__, RESULTS)
-    parser.add_argument("--half", choices=HALVES, action="append", help="only this one")
+    parser.add_argument("--half", choices=PARTS, action="append", help="only this one")
     parser.add_argument("--only", metavar="OWNER/NAME", nargs="+", help="of the open half, only these repositories")
     parser.add_argument("--check", metavar="OWNER/NAME", nargs="+", help="build and prove these, without the doctor")
     parser.add_argument("--where", metavar="OWNER/NAME", help="print the file of a repository's manifest")
@@ -258,9 +257,9 @@ def main() -> None:
     if args.check:
         checked = [check(name, args) for name in args.check]
         sys.exit(not all(checked))
-    halves = args.half or list(HALVES)
-    if args.only and "locked" in halves:
-        parser.error("--only is for the open half: the locked one is counted as a whole")
+    halves = args.half or list(PARTS)
+    if args.only and halves != ["open"]:
+        parser.error("--only is for the open half: what is locked is counted as a whole")
     cases = {half: list(sweep(half, args)) for half in halves}
     totals = {half: measures(cases[half]) for half in halves}
     page = [f"torch {torch.__version__}, {platform.machine()}, one thread.", ""]

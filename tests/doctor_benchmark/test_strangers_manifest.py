@@ -1,4 +1,4 @@
-"""The judged models of strangers: every entry is whole, and of the locked half nothing is told but totals."""
+"""The judged models of strangers: every entry is whole, and of what is locked nothing is told but totals."""
 
 import subprocess
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import stranger_files
 import strangers
-from stranger_files import HALVES, MANIFEST, Fault, Model, Repository, fetched, half_of, read
+from stranger_files import HALVES, MANIFEST, PARTS, Fault, Model, Repository, fetched, half_of, read
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
 
@@ -33,10 +33,10 @@ class Model(nn.Module):
 """
 
 
-@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("half", PARTS)
 def test_every_manifest_is_whole_and_in_its_half(half: str) -> None:
     paths = sorted((MANIFEST / half).glob("*.toml"))
-    assert paths
+    assert paths or half == "reserve"
     wrong = [sentence for path in paths if (sentence := what_is_wrong(path))]
     number = len(wrong)
     assert number == 0, wrong if half == "open" else f"{number} manifests, of which nobody may know more"
@@ -59,6 +59,11 @@ def what_is_wrong(path: Path) -> str | None:
 def test_a_half_depends_on_the_name_alone() -> None:
     assert {half_of(f"owner/{number}") for number in range(50)} == {*HALVES}
     assert half_of("Owner/Name") == half_of("owner/name")
+
+
+def test_nothing_is_added_to_the_locked_half_that_has_been_run() -> None:
+    parts = {Repository(name=f"owner/{number}", commit="0" * 40, nature="old").file.parent.name for number in range(50)}
+    assert parts == {"open", "reserve"}
 
 
 def test_a_fault_that_is_proved_needs_a_proof() -> None:
@@ -95,15 +100,16 @@ def test_files_come_from_a_mirror_at_their_commit(
     assert (folder / "model.py").read_text(encoding="utf-8") == MODEL
 
 
+@pytest.mark.parametrize("half", PARTS[1:])
 def test_a_locked_model_is_counted_and_not_told(
-    mirrors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    half: str, mirrors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(stranger_files, "BUILD", tmp_path / "build")
     fault = Fault(id="M01", line="model.py:11", why="it looks ahead", certainty="read")
     model = Model(name=SECRET, kind="causal", wrapper=WRAPPER, faults=(fault,))
     repository = Repository(name=NAME, commit=commit_of(mirrors), nature="old", models=(model,))
     monkeypatch.setattr(strangers, "repositories", lambda half: iter([repository]))
-    argv = ["strangers.py", "--half", "locked", "--mirrors", str(mirrors), "--timeout", "120"]
+    argv = ["strangers.py", "--half", half, "--mirrors", str(mirrors), "--timeout", "120"]
     monkeypatch.setattr("sys.argv", argv)
     strangers.main()
     printed = capsys.readouterr()
@@ -113,8 +119,9 @@ def test_a_locked_model_is_counted_and_not_told(
         assert word not in printed.out + printed.err
 
 
-def test_single_models_are_examined_in_the_open_half_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["strangers.py", "--half", "locked", "--only", NAME])
+@pytest.mark.parametrize("half", PARTS[1:])
+def test_single_models_are_examined_in_the_open_half_only(half: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["strangers.py", "--half", half, "--only", NAME])
     with pytest.raises(SystemExit):
         strangers.main()
 
