@@ -74,7 +74,7 @@ def test_a_source_that_is_not_there(call: Caller) -> None:
     assert "the corpora of text are stories, shakespeare" in refused(call, 3, "train", "qqqqqqqq")
     Path("folder").mkdir()
     Path("folder/a.py").write_text("x = 1", encoding="utf-8")
-    assert "folder holds no .txt or .md file" in refused(call, 3, "train", "folder")
+    assert "folder holds no .txt, .md, .jsonl or .parquet file" in refused(call, 3, "train", "folder")
 
 
 USAGE = [

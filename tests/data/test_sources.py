@@ -157,7 +157,7 @@ def test_a_folder_without_text_says_what_it_looked_for(tmp_path: Path, cache: Pa
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "a.py").write_text("x = 1", encoding="utf-8")
-    with pytest.raises(DataError, match=r"code holds no \.txt or \.md file \(of 1 file\)"):
+    with pytest.raises(DataError, match=r"code holds no \.txt, \.md, \.jsonl or \.parquet file \(of 1 file\)"):
         read(folder, cache)
 
 

@@ -254,9 +254,9 @@ def test_a_text_too_long_to_be_read_twice_gets_a_shallower_model(name: str) -> N
     enough = math.ceil(planning.CHARACTERS_PER_MINUTE * minutes / 2)
     Path("long.txt").write_bytes(b"a" * enough)
     Path("short.txt").write_bytes(b"a" * (enough - 1))
-    for source in ("long.txt", "stories"):
+    for source in ("long.txt", "stories", ".", "*.txt"):
         assert f"'{FOR_LONG_TEXTS[name]}'" in described(source)
-    for source in ("short.txt", "shakespeare", ".", "nowhere.txt", "-"):
+    for source in ("short.txt", "shakespeare", "s*.txt", "nowhere.txt", "-"):
         assert f"'{name}'" in described(source)
     assert f"'{name}'" in described("stories", corpus_characters=10_000)  # as much as the person wants, read often
 

@@ -10,7 +10,11 @@ from clearhead.options import Options
 class DataConfig(Options):
     """Which text, and how it becomes tokens."""
 
-    source: str = Field("stories", description="a file, a folder, a .jsonl, - for standard input, or a corpus name")
+    source: str = Field(
+        "stories",
+        description="a file, a folder or a pattern such as 'texts/*.jsonl.gz', - for standard input, or a corpus name",
+    )
+    text_column: str = Field("text", description="the key of a .jsonl or the column of a .parquet that holds the text")
     corpus_characters: int | None = Field(
         None,
         ge=10_000,

@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.data.preparation import encode_for_evaluation as encode_for_evaluation
     from clearhead.data.preparation import prepare as prepare
     from clearhead.data.sources import pipe_of as pipe_of
+    from clearhead.data.sources import short_name as short_name
+    from clearhead.data.sources import text_bytes as text_bytes
     from clearhead.data.tokenizers import Tokenizer as Tokenizer
     from clearhead.data.tokenizers import UnseenCharacterError as UnseenCharacterError
     from clearhead.data.windows import IGNORED as IGNORED
@@ -54,7 +56,7 @@ __getattr__, __dir__, __all__ = attach(
         "parallel.sources": ("is_pairs", "read_pairs"),
         "parallel.vocabularies": ("special_tokens",),
         "preparation": ("MIN_CHARACTERS", "TextData", "encode_for_evaluation", "prepare"),
-        "sources": ("pipe_of",),
+        "sources": ("pipe_of", "short_name", "text_bytes"),
         "tokenizers": ("Tokenizer", "UnseenCharacterError"),
         "windows": ("Batch", "IGNORED", "document_numbers", "evaluation_batches", "training_batch"),
     },

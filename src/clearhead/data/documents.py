@@ -3,15 +3,19 @@
 import codecs
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from clearhead.data.compression import READ_SIZE, compression_of, kind_of, open_bytes
+from clearhead.data.parquet import parquet_texts
 from clearhead.errors import DataError
 from clearhead.files import parse_json
 
-READ_SIZE = 1 << 20  # bytes read at once
+TEXT_KINDS = (".txt", ".md")  # a document for each file, in a folder
+RECORD_KINDS = (".jsonl", ".ndjson", ".parquet")  # a document for each line or row
+TEXT_COLUMN = "text"
 MAX_LINE = 1 << 24  # bytes of a .jsonl, characters elsewhere: a line is held in memory several times over
 _TEXT_CONTROLS = b"\t\n\r\f\v\b\x1b"  # control bytes that a text may hold
 _BINARY_SHARE = 0.1  # a first block with more control bytes than this is no text
@@ -37,16 +41,23 @@ class Source:
     documents: Callable[[], Iterator[Document]]
 
 
-def file_source(path: Path) -> Source:
-    """One file: a document, or one per line when it is .jsonl."""
-    if path.suffix.lower() in (".jsonl", ".ndjson"):
-        return Source(str(path), lambda: digest("jsonl", [path]), lambda: _json_lines(path))
-    return files_source(str(path), [path])
+def files_source(name: str, paths: Sequence[Path], column: str = TEXT_COLUMN) -> Source:
+    """Files in the order given: each a document, or one per line of a .jsonl and per row of a .parquet.
+
+    Args:
+        column: the key or the column that holds the text.
+    """
+    kinds = [_record_kind(path) for path in paths]
+    label = "text" if not any(kinds) else ",".join(kind or "text" for kind in kinds)
+    if any(kinds) and column != TEXT_COLUMN:
+        label += f" {column}"
+    return Source(name, lambda: digest(label, paths), lambda: _documents(paths, column))
 
 
-def files_source(name: str, paths: list[Path]) -> Source:
-    """Several files, each a document, in the order given."""
-    return Source(name, lambda: digest("text", paths), lambda: _text_files(paths))
+def _record_kind(path: Path) -> str | None:
+    """`jsonl` or `parquet`; None for a file that is one document."""
+    kind = kind_of(path)
+    return None if kind not in RECORD_KINDS else "parquet" if kind == ".parquet" else "jsonl"
 
 
 def read_text(path: Path) -> Iterator[str]:
@@ -58,7 +69,7 @@ def read_text(path: Path) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8")()
     offset = 0  # bytes handed to the decoder so far
     try:
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             while block := file.read(READ_SIZE):
                 refuse_no_text(block, offset, path)
                 pending = len(decoder.getstate()[0])  # bytes of a character that the last block cut in two
@@ -99,7 +110,7 @@ def json_strings(path: Path, keys: tuple[str, ...]) -> Iterator[tuple[int, list[
             every key.
     """
     try:
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
                 if len(line) > MAX_LINE:
                     raise _too_long(f"{path}, line {number:,}", "bytes")
@@ -148,6 +159,8 @@ def _refuse_binary(block: bytes, path: Path) -> None:
     if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise DataError(f"{path} is UTF-16; save it as UTF-8")
     controls = len(block) - len(block.translate(None, bytes(range(32)).translate(None, _TEXT_CONTROLS)))
+    if (suffix := compression_of(block)) is not None:
+        raise DataError(f"{path} is compressed; call it {path.name}{suffix}, so that it is unpacked when it is read")
     if controls > _BINARY_SHARE * len(block) or (b"\0" in block and not _is_utf8(block)):
         raise DataError(f"{path} is a binary file, not text; give a text file, a folder of them, or a .jsonl file")
 
@@ -166,16 +179,33 @@ def _refuse_nul(block: bytes, offset: int, path: Path) -> None:
         raise DataError(f"{path} holds a NUL character at byte {offset + where:,}; remove it")
 
 
-def _text_files(paths: Iterable[Path]) -> Iterator[Document]:
+def _documents(paths: Iterable[Path], column: str) -> Iterator[Document]:
     for path in paths:
-        if any(piece.strip() for piece in read_text(path)):  # as a rule the first piece answers
-            yield Document(str(path), read_text(path))
+        match _record_kind(path):
+            case "jsonl":
+                lines = ((number, text) for number, (text,) in json_strings(path, (column,)))
+                yield from _records(path, "line", lines)
+            case "parquet":
+                yield from _records(path, "row", _parquet_rows(path, column))
+            case _ if any(piece.strip() for piece in read_text(path)):  # as a rule the first piece answers
+                yield Document(str(path), read_text(path))
 
 
-def _json_lines(path: Path) -> Iterator[Document]:
-    for number, (text,) in json_strings(path, ("text",)):
+def _records(path: Path, unit: str, texts: Iterable[tuple[int, str]]) -> Iterator[Document]:
+    for number, text in texts:
         if text.strip():
-            yield Document(f"{path}, line {number}", iter([text]))
+            yield Document(f"{path}, {unit} {number}", iter([text]))
+
+
+def _parquet_rows(path: Path, column: str) -> Iterator[tuple[int, str]]:
+    try:
+        for number, text in parquet_texts(path, column):
+            name = f"{path}, row {number:,}"
+            if len(text) > MAX_LINE:
+                raise _too_long(name, "characters")
+            yield number, without_surrogates(text, name)
+    except OSError as error:
+        raise unreadable(path, error) from None
 
 
 def _json_record(line: bytes, name: str, keys: tuple[str, ...]) -> object:

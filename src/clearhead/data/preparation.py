@@ -12,7 +12,7 @@ from clearhead.cache import cache_folder
 from clearhead.config import DataConfig
 from clearhead.data.choices import choose_tokenizer, notes_on_documents, notes_on_lossy_tokenizer
 from clearhead.data.corpora import CORPORA
-from clearhead.data.documents import Source
+from clearhead.data.documents import TEXT_COLUMN, Source
 from clearhead.data.encoded import Side, encode_source, token_type
 from clearhead.data.prepared import Facts, PreparedData, Progress, digest
 from clearhead.data.sources import open_source
@@ -88,7 +88,7 @@ def prepare(
             the given tokenizer has no mask.
     """
     folder = cache_folder(cache)
-    source = open_source(config.source, folder, config.corpus_characters)
+    source = open_source(config.source, folder, config.corpus_characters, config.text_column)
     if tokenizer is None and config.tokenizer not in ("auto", "char", "bpe"):
         tokenizer = Tokenizer.load(Path(os.path.expanduser(config.tokenizer)))
     if masks and tokenizer is not None and tokenizer.mask is None:
@@ -115,14 +115,14 @@ def prepare(
 
 
 def encode_for_evaluation(
-    source: str, tokenizer: Tokenizer, *, cache: Path | None = None
+    source: str, tokenizer: Tokenizer, *, cache: Path | None = None, column: str = TEXT_COLUMN
 ) -> tuple[NDArray[np.integer], int]:
     """A whole text with a given tokenizer: its ids (N,) and its UTF-8 bytes.
 
     Raises:
         DataError: the text cannot be read, is shorter than two tokens, or has a character without a token.
     """
-    text = open_source(source, cache_folder(cache))
+    text = open_source(source, cache_folder(cache), column=column)
     surveyed = survey(text)
     parts = list(encode_source(text, tokenizer, cut=surveyed.characters, separate=len(surveyed.lengths) > 1))
     ids: NDArray[np.integer] = np.empty(0, dtype=np.int64)

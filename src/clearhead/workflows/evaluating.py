@@ -159,7 +159,7 @@ def _score_text(opened: RunFolder, model: LanguageModel, source: str | Path | No
 def text_and_bytes(opened: RunFolder, source: str | Path | None) -> tuple[NDArray[np.integer], int]:
     """The ids of the text, or of what was held out, and its bytes in UTF-8."""
     if source is not None:
-        return texts.encode_for_evaluation(str(source), opened.tokenizer)
+        return texts.encode_for_evaluation(str(source), opened.tokenizer, column=opened.config.data.text_column)
     task = opened.task()
     assert isinstance(task, CausalTask)
     return task.prepared.val, task.prepared.val_bytes

@@ -2,7 +2,6 @@
 
 import math
 import os
-import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from clearhead.config import DataConfig, RunConfig
 from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, PRESETS, default_preset, preset
-from clearhead.data import CORPORA, is_pairs
+from clearhead.data import CORPORA, is_pairs, text_bytes
 from clearhead.errors import ArgumentError, DataError, UsageError
 from clearhead.inspection import estimate_cost
 from clearhead.options import Settings, merge, read_toml, to_toml
@@ -194,11 +193,8 @@ def _is_long(data: DataConfig, minutes: float | None) -> bool:
     corpus = CORPORA.get(data.source)
     if corpus is not None:
         return corpus.sized is not None and data.corpus_characters is None  # it is made as long as the time can use
-    try:
-        size = os.stat(os.path.expanduser(data.source))
-    except (OSError, ValueError):
-        return False
-    return stat.S_ISREG(size.st_mode) and 2 * size.st_size >= CHARACTERS_PER_MINUTE * (minutes or DEFAULT_MINUTES)
+    size = text_bytes(data.source)
+    return size is not None and 2 * size >= CHARACTERS_PER_MINUTE * (minutes or DEFAULT_MINUTES)
 
 
 def _corpus_characters(

@@ -1,6 +1,5 @@
 """Train, and take up a training again."""
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -8,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from clearhead.config import RunConfig
-from clearhead.data import pipe_of
+from clearhead.data import pipe_of, short_name
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
 from clearhead.models import LanguageModel, build_model
 from clearhead.options import has_arguments
@@ -149,7 +148,7 @@ def _nothing_left(run: RunFolder) -> str:
 @contextmanager
 def _new_run(folder: Path | None, source: str) -> Iterator[RunFolder]:
     """A new run's folder, locked; it does not stay where the training never begins."""
-    run, is_new = create(folder, _stem(source))
+    run, is_new = create(folder, short_name(source)[:MAX_STEM])
     with run.locked():
         try:
             yield run
@@ -297,8 +296,3 @@ def _progress(on_event: Observer) -> Callable[[float], None]:
             on_event(Preparing(share))
 
     return tell
-
-
-def _stem(source: str) -> str:
-    name = Path(os.path.expanduser(source)).resolve().stem if source != "-" else "stdin"
-    return name.replace(":", "-")[:MAX_STEM]  # of a corpus and its split; Windows has no such file name

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from clearhead.cache import cache_folder
 from clearhead.config import DataConfig
+from clearhead.data.compression import kind_of
 from clearhead.data.corpora import CORPORA
 from clearhead.data.documents import json_strings, unreadable
 from clearhead.data.parallel.corpora import PAIR_CORPORA
@@ -31,12 +32,12 @@ def is_pairs(config: DataConfig) -> bool:
     if config.target is not None or config.source.partition(":")[0] in PAIR_CORPORA:
         return True
     path = Path(os.path.expanduser(config.source))
-    if path.suffix.lower() in _OBJECTS and path.is_file():  # a pipe can be read only once
+    if kind_of(path) in _OBJECTS and path.is_file():  # a pipe can be read only once
         try:
             return next(json_strings(path, ("source", "target")), None) is not None
         except DataError:
             return False
-    return path.suffix.lower() in _TABLES
+    return kind_of(path) in _TABLES
 
 
 def open_pairs(source: str, target: str | None, cache: Path, *, reverse: bool = False) -> Opened:
@@ -92,7 +93,7 @@ def _open_corpus(source: str, cache: Path) -> Opened:
 
 def _open_files(source: str, target: str | None) -> PairSource:
     first, *other = _paths(source, target)
-    kind = first.suffix.lower()
+    kind = kind_of(first)
     if other:
         if kind in (*_TABLES, *_OBJECTS):
             raise DataError(f"{first} should already hold both sides; leave out the target {target}")
