@@ -322,6 +322,12 @@ def test_what_a_model_costs(call: Caller, run: str) -> None:
     assert int(total.replace(",", "")) == sum(p.numel() for p in Run(Path(run)).model().parameters())
     assert "124,439,808" in call("describe", "--preset", "gpt2").out  # GPT-2's size, as the world knows it
     assert "813,440" in call("describe", "--preset", "tutorial").out  # at 65 characters
+    shared = call("describe", "--preset", "tutorial", "--devices", "2", "--tflops", "1", "--json").json
+    assert shared["per_device"]["ddp"]["weights"] == 4 * 813_440
+    assert shared["per_device"]["fsdp"]["weights"] == 2 * 813_440 + 2 * 128  # of an odd vocabulary, the larger part
+    assert call("describe", "--preset", "tutorial", "--devices", "0").code == 2
+    assert call("describe", "--preset", "tutorial", "--devices", "2", "--by", "weight").code == 2
+    assert call("describe", "--preset", "tutorial", "--tflops", "2").code == 2
 
 
 def test_the_list_names_everything(call: Caller) -> None:

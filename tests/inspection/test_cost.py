@@ -13,7 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from clearhead.config import ModelConfig, TrainConfig
 from clearhead.inspection import estimate_cost, flops_per_token, parameters
-from clearhead.inspection.cost.estimate import COSTS
+from clearhead.inspection.cost.architectures import COSTS
 from clearhead.models import MODELS, CausalLM, EncoderDecoder, LanguageModel, build_model
 from clearhead.training.optimizers import OPTIMIZERS, build_optimizer
 from clearhead.training.torch_optimizer import torch_classes
@@ -218,3 +218,40 @@ def test_totals_are_sums_of_what_is_listed() -> None:
     of = estimate_cost(ModelConfig()).bytes
     assert of["training"] == of["weights"] + of["gradients"] + of["optimizer"] + of["activations"]
     assert of["generation"] == of["weights"] + of["kv_cache"]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+@pytest.mark.parametrize("architecture", MODELS)
+@pytest.mark.parametrize("devices", [1, 2, 3, 8])
+def test_what_devices_hold_is_their_part_of_the_built_model(devices: int, architecture: str, optimizer: str) -> None:
+    """FSDP cuts a weight as `torch.chunk` does, along its first axis; the first part is the largest."""
+    config = ModelConfig(architecture=architecture, vocab_size=13, n_layers=3, d_model=20, n_heads=2, block_size=9)
+    train = TrainConfig(optimizer=optimizer, batch_size=7, micro_batches=2)
+    shared = estimate_cost(config, train, devices=devices).shared
+    assert shared is not None
+    weights = list(build_model(config).parameters())
+    largest = sum(weight.chunk(devices)[0].numel() for weight in weights)
+    moments = {"adamw": 2, "sgd": 1}[optimizer]
+    fsdp, ddp = shared.bytes["fsdp"], shared.bytes["ddp"]
+    assert (fsdp["weights"], fsdp["gradients"], fsdp["optimizer"]) == (4 * largest, 4 * largest, 4 * moments * largest)
+    alone = estimate_cost(config, train).bytes
+    assert [ddp[use] for use in ("weights", "gradients", "optimizer")] == [
+        alone[use] for use in ("weights", "gradients", "optimizer")
+    ]
+    assert all(of["training"] == sum(of.values()) - of["training"] for of in (ddp, fsdp))
+    rows = estimate_cost(config, TrainConfig(batch_size=-(-7 // devices), micro_batches=2)).bytes["activations"]
+    assert fsdp["activations"] == ddp["activations"] == rows
+
+
+def test_a_rate_gives_the_time() -> None:
+    config, train = ModelConfig(n_layers=2), TrainConfig(steps=10)
+    recomputed = train.model_copy(update={"recompute": "blocks"})
+    shared = estimate_cost(config, train, devices=4, rate=1e9).shared
+    again = estimate_cost(config, recomputed, devices=4, rate=1e9).shared
+    assert shared is not None
+    assert again is not None
+    tokens = train.batch_size * config.block_size
+    forward = flops_per_token(config)
+    assert shared.flops_per_step == 3 * forward * tokens
+    assert again.flops_per_step - shared.flops_per_step == (forward - 2 * config.vocab_size * config.d_model) * tokens
+    assert shared.seconds_per_step == shared.flops_per_step / 4e9

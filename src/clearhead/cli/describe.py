@@ -9,6 +9,7 @@ from clearhead.cli.environment import load_workflow
 from clearhead.cli.implied_run import implied_run
 from clearhead.cli.views import add_view_options, write_views
 from clearhead.config import RunConfig
+from clearhead.errors import UsageError
 
 if TYPE_CHECKING:
     from clearhead.inspection import CostEstimate, WeightTable
@@ -22,6 +23,10 @@ def parser() -> Parser:
         [
             ("clearhead describe --preset gpt2", "a preset"),
             ("clearhead describe --model.n_layers 12 --model.d_model 768", "any shape"),
+            (
+                "clearhead describe --preset gpt2 --devices 8",
+                "and what each of 8 devices holds, under DDP and FSDP",
+            ),
             ("clearhead describe --by weight", "every weight of the newest run: Wq, Wk, Wv, Wo, W1, W2, norms"),
             ("clearhead describe --report model.html", "its architecture, as a picture to click through"),
         ],
@@ -31,6 +36,15 @@ def parser() -> Parser:
     )
     parser.add_argument("--preset", metavar="NAME", help="describe a preset instead of a run")
     parser.add_argument("--by", choices=("weight", "sublayer"), help="list every weight, or the total of each sublayer")
+    parser.add_argument(
+        "--devices", type=int, metavar="N", help="also say what each of N devices holds that share the training"
+    )
+    parser.add_argument(
+        "--tflops",
+        type=float,
+        metavar="X",
+        help="and how long it takes, if each really does X times 10^12 floating-point operations per second",
+    )
     add_view_options(parser, svg=False)
     parser.add_options(RunConfig, "run options")
     return parser
@@ -44,12 +58,16 @@ def run(args: argparse.Namespace) -> None:
     which, preset, options = getattr(args, "run", None), getattr(args, "preset", None), settings_of(args, RunConfig)
     if preset is None and not options:
         which = implied_run(which)
+    devices, tflops = getattr(args, "devices", None), getattr(args, "tflops", None)
+    if "by" in args and devices is not None:
+        raise UsageError("--devices says what a training holds, and --by what a model is made of; give one of them")
     console = Console(json=args.json)
     weights = workflows.describe_weights(which, by=getattr(args, "by", "weight"), preset=preset, options=options)
     if "by" in args:
         _show_weights(weights, console)
     else:
-        _show_costs(workflows.describe(which, preset=preset, options=options), console)
+        costs = workflows.describe(which, preset=preset, options=options, devices=devices, tflops=tflops)
+        _show_costs(costs, console)
     page = "report" in args and "by" not in args
     view = workflows.describe_architecture(which, preset=preset, options=options) if page else weights
     write_views(args, view, console)
@@ -78,5 +96,5 @@ def _show_weights(weights: "WeightTable", console: Console) -> None:
 
 def _show_costs(costs: "CostEstimate", console: Console) -> None:
     for line in str(costs).splitlines():
-        console.say(line, "bold" if line.startswith("parameters") else "")
+        console.say(line, "bold" if line.startswith(("parameters", "on each of")) else "")
     console.result(costs.as_dict())

@@ -86,6 +86,10 @@ def show_costs(costs: "CostEstimate") -> str:
         for name, count in costs.parts.items()
     )
     memory = _table(("memory", ""), ((name, in_bytes(size)) for name, size in costs.bytes.items()))
+    if costs.shared is not None:
+        head = (f"on each of {costs.shared.devices:,} devices", *(name.upper() for name in costs.shared.bytes))
+        ddp, fsdp = costs.shared.bytes.values()
+        memory += _table(head, ((use, in_bytes(size), in_bytes(fsdp[use])) for use, size in ddp.items()))
     verdict = f"{costs.parameters:,} parameters, {costs.flops_per_token:,} FLOPs per token."
     return fragment("Cost on paper", verdict, f"<table><tbody>{parts}</tbody></table>{memory}", style=STYLE)
 

@@ -1,5 +1,6 @@
 """Describe a model's costs; list runs, presets and corpora."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +24,18 @@ from clearhead.workflows.runs.history import History
 if TYPE_CHECKING:
     from clearhead.inspection.architecture import ArchitectureReport
 
+MOST_DEVICES = 1_000_000
 Which = str | Path | RunFolder | LanguageModel | ModelConfig | RunConfig | None
 
 
 @has_arguments(RunConfig)
 def describe(
-    run: Which = None, *, preset: str | None = None, options: Mapping[str, object] | None = None
+    run: Which = None,
+    *,
+    preset: str | None = None,
+    options: Mapping[str, object] | None = None,
+    devices: int | None = None,
+    tflops: float | None = None,
 ) -> CostEstimate:
     """Parameters by part, FLOPs per token, and bytes to train and to generate, on paper.
 
@@ -36,16 +43,23 @@ def describe(
         run: a folder or a name, a model, or a config; with no run, no preset and no options, the newest run.
         preset: a preset instead of a run.
         options: nested options on top.
+        devices: that share the training, for what each of them holds and computes.
+        tflops: 10^12 floating-point operations per second that one of them really does, for the time.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
     """
+    if devices is not None and not (isinstance(devices, int) and 1 <= devices <= MOST_DEVICES):
+        raise UsageError(f"`devices` is a whole number from 1 to {MOST_DEVICES:,}, not {devices}")
+    if tflops is not None and (devices is None or not 0 < tflops < math.inf):
+        raise UsageError("`tflops` is what one of several `devices` does, a number above 0; give both")
     if isinstance(run, LanguageModel):
         run = run.config
+    rate = None if tflops is None else 1e12 * tflops
     if isinstance(run, ModelConfig) and preset is None and not options:
-        return estimate_cost(run)
+        return estimate_cost(run, devices=devices, rate=rate)
     config = described_config(run, preset=preset, options=options)
-    return estimate_cost(config.model, config.train)
+    return estimate_cost(config.model, config.train, devices=devices, rate=rate)
 
 
 def describe_weights(

@@ -7,7 +7,8 @@ from itertools import groupby
 from typing import Literal
 
 from clearhead.config import ModelConfig
-from clearhead.inspection.cost.estimate import FLOAT32, attended_tokens
+from clearhead.inspection.cost.architectures import attended_tokens
+from clearhead.inspection.cost.memory import FLOAT32
 from clearhead.inspection.view import Row, View
 from clearhead.pages import text
 from clearhead.reference.arrays import Shape
