@@ -69,7 +69,7 @@ def share_training(
     activations = activation_bytes(costs, model, train, devices)
     whole = FLOAT32 * sum(costs.parts.values())
     part = FLOAT32 * sum_over_weights(model, lambda name, shape: math.prod(share(shape)))
-    each = {
+    bytes_of = {
         "ddp": (whole, whole, FLOAT32 * sum_over_weights(model, optimizer), 0),
         "fsdp": (
             part,
@@ -86,7 +86,7 @@ def share_training(
         devices,
         {
             name: dict(zip(names, (*parts, activations, sum(parts) + activations), strict=True))
-            for name, parts in each.items()
+            for name, parts in bytes_of.items()
         },
         tokens * (3 * costs.flops_per_token + max(0, again)),
         train.steps,
