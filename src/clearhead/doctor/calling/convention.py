@@ -45,6 +45,8 @@ class Convention:
         as_dict: the only argument is a dict that holds the inputs by name; `call` says what is under its names.
         gives: logits of each token, one output for each row, as a classifier does, or one for each pair of rows.
         drops_last: it drops the last token itself, as a target only; it is given one token more.
+        adds_first: it puts a token of its own in front; the logits of that one are left out.
+        returns_time_first: its logits are (T, B, V), whatever its ids are.
         device: where the model is. Inputs and logits are on the CPU; what the model is given is moved there.
         mask_types: parameters whose masks must be of a class of the model's library; it is made from the tensor.
         at_once: it takes this number of rows and no other; more are given one after the other.
@@ -58,6 +60,8 @@ class Convention:
     as_dict: bool = False
     gives: Literal["tokens", "rows", "pairs"] = "tokens"
     drops_last: bool = False
+    adds_first: bool = False
+    returns_time_first: bool = False
     device: torch.device = CPU
     mask_types: tuple[tuple[str, type], ...] = ()
     at_once: int = 0
@@ -152,11 +156,13 @@ class Convention:
         output = here(follow(self.raw(model, inputs, **more), self.output), self.device)
         if self.gives != "tokens":
             return spread(output, columns, paired=self.gives == "pairs")
-        if self.time_first and output.dim() == 3 and tuple(output.shape[:2]) == (columns, rows):
-            return output.transpose(0, 1)  # also if T = B
-        arranged = arrange(output, rows, columns)
+        length = columns + self.adds_first
+        if (self.time_first or self.returns_time_first) and tuple(output.shape[:2]) == (length, rows):
+            arranged: Tensor | None = output.transpose(0, 1)  # also if T = B
+        else:
+            arranged = arrange(output, rows, length)
         assert arranged is not None, "an output changed its shape"
-        return arranged
+        return arranged[:, self.adds_first :]
 
     def run_by(self, model: nn.Module) -> Run:
         """The model, called like this."""

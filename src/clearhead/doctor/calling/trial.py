@@ -14,10 +14,11 @@ from clearhead.doctor.calling.convention import Convention
 from clearhead.doctor.calling.inputs import Inputs, role_of
 from clearhead.doctor.calling.names import parameters_of
 from clearhead.doctor.calling.numbers import PLACES, WORDS, is_picture
-from clearhead.doctor.calling.outputs import find_logits, find_row_output, follow, tensors
+from clearhead.doctor.calling.outputs import arrange, find_logits, find_row_output, follow, tensors
 from clearhead.doctor.problems import attempt
 
 ROWS = 5
+FEWER = 3  # rows
 SMALL = 2  # ids below this exist in every vocabulary
 FEW = 3  # rows of an embedding that tells parts of a row apart, beside one of words
 
@@ -134,12 +135,16 @@ def try_call(
     with attempt() as attempted, vocabularies(model, inputs) as sizes, torch.no_grad():
         with watching or nullcontext():
             value = convention.raw(model, inputs)
-        if ROWS in inputs.ids.shape[1:] and not convention.at_once:  # a square may be taken for a number in each row
-            convention.raw(model, inputs.rows(torch.arange(ROWS - 2)))
+        fewer, of_fewer = inputs, value
+        if not convention.at_once:  # what takes one number of rows only may take them for tokens
+            fewer = inputs.rows(torch.arange(FEWER - (FEWER == inputs.ids.shape[1])))
+            of_fewer = convention.raw(model, fewer)
     if attempted.failed:
         return Outcome(None, attempted.sentence(400), attempted.error)
     with attempt() as attempted, torch.no_grad():
         located = with_output(model, convention, inputs, value, sizes.get("ids"))
+        if located is not None and located.gives == "tokens":
+            located = _as_for_fewer(located, fewer, of_fewer)
         if located is None:
             shapes = [tuple(leaf.shape) for leaf in tensors(value)[:3]]
             return Outcome(None, f"given rows {tuple(inputs.ids.shape)} it returned {shapes or type(value).__name__}")
@@ -155,6 +160,17 @@ def try_call(
         T, S = inputs.ids.shape[1], tried.S if inputs.source is None else inputs.source.shape[1]
         return Outcome(_fitted(model, WorkingCall(located, T, S, V, source_V)), BLIND if is_blind else "")
     return Outcome(None, attempted.sentence(400), attempted.error)
+
+
+def _as_for_fewer(located: Convention, fewer: Inputs, value: object) -> Convention | None:
+    """With the axes that logits have if rows are not as many as tokens; None if they have none."""
+    rows, T = fewer.ids.shape
+    length = T - located.drops_last + located.adds_first
+    output = follow(value, located.output)
+    if arrange(output, rows, length) is None:
+        return None
+    is_turned = tuple(output.shape[:2]) == (length, rows) and not located.time_first
+    return replace(located, returns_time_first=is_turned)
 
 
 def _reads_its_labels(model: nn.Module, convention: Convention, inputs: Inputs, logits: Tensor) -> bool:
@@ -190,10 +206,10 @@ def with_output(
 ) -> Convention | None:
     """The convention with the path to its logits in what it returned; None if nothing there has their shape."""
     rows, columns = inputs.ids.shape
-    for drops_last in (False, True):
-        path = find_logits(value, rows, columns - drops_last, vocab_size)
+    for drops_last, adds_first in ((False, False), (True, False), (False, True)):
+        path = find_logits(value, rows, columns - drops_last + adds_first, vocab_size)
         if path is not None:
-            return replace(convention, output=path, drops_last=drops_last)
+            return replace(convention, output=path, drops_last=drops_last, adds_first=adds_first)
     path = find_row_output(value, rows, whole=convention.reads_numbers)
     if path is None:
         return None
