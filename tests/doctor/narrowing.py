@@ -6,7 +6,7 @@ thousands of narrowed ones possible; that it is the same when it is measured aga
 """
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from clearhead.doctor import Report, Spec, check, examination
 from clearhead.doctor.catalogue.symptoms import SYMPTOMS, diagnose
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check
+from clearhead.doctor.mending import mended
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.spec import Journal, Level
 
@@ -27,11 +28,12 @@ Answer = list[Finding] | Exception
 
 @dataclass
 class Examined:
-    """A whole report, and what each check gave back or raised, again where its fault was mended in the copies."""
+    """A whole report, and what each check gave back or raised, again to confirm it, and where its fault was mended."""
 
     report: Report
     answers: dict[str, list[Answer]]
     subject: dict[str, Any]
+    mends: frozenset[str] = frozenset()  # names of the checks whose fault was mended
     level: Level = "quick"
     only_weights: nn.Module = field(default_factory=lambda: nn.Linear(2, 2))
 
@@ -40,7 +42,8 @@ class Examined:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(examination, "CHECKS", tuple(replace(one, run=self._answering(one)) for one in CHECKS))
             patch.setattr(examination, "prepare", self._subject)
-            patch.setattr(examination, "mended", self._mended)
+            patch.setattr(examination, "mended", lambda subject, name, *_: subject if name in self.mends else None)
+            patch.setattr(examination, "redrawn", nullcontext)
             return check(self.only_weights, level=self.level, only=only)
 
     def _answering(self, one: Check[Any]) -> Any:
@@ -56,16 +59,18 @@ class Examined:
 
         return run
 
-    def _mended(self, subject: object, name: str, findings: list[Finding]) -> object | None:
-        """The subject where the whole examination mended what these findings found, and asked again."""
-        return subject if any(len(a) > 1 and a[0] is findings for a in self.answers.values()) else None
-
     def _subject(self, model: nn.Module, spec: Spec, level: Level, *more: Any) -> SimpleNamespace:
         return SimpleNamespace(spec=spec, level=level, failed=more[-1], **self.subject)
 
 
 @contextmanager
-def _listening(answers: dict[str, list[Answer]], subjects: list[Any]) -> Iterator[None]:
+def _listening(answers: dict[str, list[Answer]], subjects: list[Any], mends: set[str]) -> Iterator[None]:
+    def mending(subject: Any, name: str, *more: Any) -> Any:
+        repaired = mended(subject, name, *more)
+        if repaired is not None:
+            mends.add(name)
+        return repaired
+
     def listening(one: Check[Any]) -> Any:
         def run(subject: Any) -> list[Finding]:
             try:
@@ -82,6 +87,7 @@ def _listening(answers: dict[str, list[Answer]], subjects: list[Any]) -> Iterato
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(examination, "CHECKS", tuple(replace(one, run=listening(one)) for one in CHECKS))
+        patch.setattr(examination, "mended", mending)
         yield
 
 
@@ -89,7 +95,8 @@ def examined(model: nn.Module, level: Level = "quick") -> Examined:
     """Of a model as it comes, with nothing declared."""
     answers: dict[str, list[Answer]] = {}
     subjects: list[Any] = []
-    with _listening(answers, subjects):
+    mends: set[str] = set()
+    with _listening(answers, subjects, mends):
         report = check(model, level=level)
     (subject,) = subjects
     kept = {
@@ -104,7 +111,7 @@ def examined(model: nn.Module, level: Level = "quick") -> Examined:
     for answer in chain.from_iterable(answers.values()):
         if isinstance(answer, Exception):
             answer.__traceback__ = answer.__context__ = answer.__cause__ = None  # they hold on to the model
-    return Examined(report, answers, kept, level)
+    return Examined(report, answers, kept, frozenset(mends), level)
 
 
 FOUND = ("fail", "warn")

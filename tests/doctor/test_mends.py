@@ -1,6 +1,7 @@
 """A fault does not hide the next, and an accusation holds for each input by itself."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,10 @@ import torch.nn.functional as F
 from doctor_helpers import made, write
 from torch import Tensor, nn
 
-from clearhead.doctor import check
+from clearhead.doctor import check, examination
+from clearhead.doctor.mending import mended
+from clearhead.doctor.probes.masking import causally_masked
+from clearhead.doctor.subject import Subject
 
 V, D = 41, 16
 UNMASKED = ('        att = att.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf"))\n', "")
@@ -30,6 +34,23 @@ def test_what_is_random_is_seeded_and_examined_further(tmp_path: Path) -> None:
     report = check(made(write(tmp_path, "gpt", NOISY, UNMASKED)))
     assert {"T09", "M01"} <= {finding.id for finding in report.findings if finding.status == "fail"}
     assert "P02" not in report
+
+
+def test_a_mend_that_does_not_help_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Subject] = []
+
+    def noted(*arguments: Any) -> Subject | None:
+        repaired = mended(*arguments)
+        tried.extend([repaired] if repaired else [])
+        return repaired
+
+    monkeypatch.setattr(examination, "mended", noted)
+    check(made(write(tmp_path, "gpt", UNMASKED, AVERAGED)))
+    (rejected,) = tried
+    inputs = rejected.inputs(2)
+    with causally_masked():
+        masked = rejected.run(inputs)
+    assert not torch.equal(rejected.run(inputs), masked)
 
 
 class Captioner(nn.Module):

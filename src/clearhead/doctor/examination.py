@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 from torch import nn
@@ -13,7 +14,7 @@ from clearhead.doctor.checks.base import Check, answer, joined
 from clearhead.doctor.load.devices import find_device
 from clearhead.doctor.load.unwrap import unwrapped
 from clearhead.doctor.mending import mended
-from clearhead.doctor.preparation import prepare
+from clearhead.doctor.preparation import prepare, redrawn
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.report.report import Report
 from clearhead.doctor.report.verdict import OUT_OF_TIME, Checked, Outcome
@@ -112,15 +113,32 @@ def _examine(
         begun = time.perf_counter()
         is_late = deadline is not None and begun > deadline
         status, note, new = ("skip", OUT_OF_TIME, []) if is_late else _make(subject, check)
-        repaired = mended(subject, check.name, new) if status in ("fail", "warn") else None
-        if repaired is not None and not _stands_in_the_way(repaired, check, _make(repaired, check)[0]):
-            subject = repaired
-        elif _stands_in_the_way(subject, check, status):
-            failed.add(check.name)
+        if status == "fail":
+            new = _confirmed(subject, check, new)
+            fails = any(fault.status == "fail" and fault.id not in subject.spec.allow for fault in new)
+            status = "fail" if fails else "warn"
+        with ExitStack() as undo:
+            repaired = mended(subject, check.name, new, undo) if status in ("fail", "warn") else None
+            if repaired is not None and not _stands_in_the_way(repaired, check, _make(repaired, check)[0]):
+                subject = repaired
+                undo.pop_all()
+            elif _stands_in_the_way(subject, check, status):
+                failed.add(check.name)
         findings = joined(findings, new, check.name, subject.spec.allow)
         checked.append(check.checked(status, note, begun))
     ranked = sorted(findings, key=lambda finding: finding.status != "fail")
     return tuple(ranked), tuple(checked), subject
+
+
+def _confirmed(subject: Subject, check: Check[Subject], findings: list[Finding]) -> list[Finding]:
+    """Failures that are there with other weights and tokens, in rows of another length; what is not is a warning."""
+    with redrawn(subject) as second:
+        others = _make(second, check)[2]
+    ids = {cause.id for finding in others for cause in finding.causes if finding.status == "fail"}
+    return [
+        finding if finding.status == "warn" or finding.id in ids else replace(finding, status="warn")
+        for finding in findings
+    ]
 
 
 def _stands_in_the_way(subject: Subject, check: Check[Subject], status: Outcome) -> bool:

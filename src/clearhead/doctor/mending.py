@@ -1,7 +1,7 @@
 """Faults that would hide others, mended in the copies under examination."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial, wraps
 from typing import Any
@@ -19,37 +19,44 @@ MIXING_NORMS = ("N01", "N02")
 RANDOM = ("T09", "A08")
 
 
-def mended(subject: Subject, check: str, findings: Sequence[Finding]) -> Subject | None:
-    """The subject without what a check found; None if that cannot be mended.
+def mended(subject: Subject, check: str, findings: Sequence[Finding], undo: ExitStack) -> Subject | None:
+    """The subject without what a check found; None if that cannot be mended. Closing `undo` takes the mend back.
 
     What is random draws the same numbers in every call; a model that looks ahead is masked from outside. Norms over
     time or over the batch become norms over the width, and torch's attention reads the other axis as time. Dropout in
     evaluation is taken out from the start.
     """
     if check == "deterministic" and any(fault.id in RANDOM for fault in findings):
-        return replace(_within(subject, partial(seeded, subject.seed)), is_seeded=True)
+        return replace(_within(subject, partial(seeded, subject.seed), undo), is_seeded=True)
     if check == "dependencies" and subject.kind == "causal" and subject.matrix.alive.triu(1).any():
         with causally_masked():
             fits = subject.run(subject.inputs(2)).isfinite().all()  # not every layout of scores can be masked so
-        return _within(subject, causally_masked) if fits else None
+        return _within(subject, causally_masked, undo) if fits else None
     modules = [module for copy in (subject.model, subject.fresh) for module in copy.modules()]
     attentions = [module for module in modules if isinstance(module, nn.MultiheadAttention)]
     if attentions and any((fault.id, fault.where.class_name) == ("A10", "MultiheadAttention") for fault in findings):
         for attention in attentions:
+            undo.callback(setattr, attention, "batch_first", attention.batch_first)
             attention.batch_first = not attention.batch_first
         return replace(subject)
     guilty = {fault.where.class_name for fault in findings if fault.id in MIXING_NORMS}
     norms = [module for module in modules if type(module).__name__ in guilty and is_leaf_norm(module)]
     for norm in norms:
-        norm.forward = _over_width(norm, subject.convention.time_first, subject.calling.T)
+        _call_by(norm, _over_width(norm, subject.convention.time_first, subject.calling.T), undo)
     return replace(subject) if norms else None
 
 
-def _within(subject: Subject, context: Callable[[], AbstractContextManager[Any]]) -> Subject:
+def _within(subject: Subject, context: Callable[[], AbstractContextManager[Any]], undo: ExitStack) -> Subject:
     """The subject whose copies are called within a context."""
     for copy in (subject.model, subject.fresh):
-        copy.forward = _called_within(context, copy.forward)
+        _call_by(copy, _called_within(context, copy.forward), undo)
     return replace(subject)
+
+
+def _call_by(module: nn.Module, forward: Callable[..., Any], undo: ExitStack) -> None:
+    """Let a module be called by another function."""
+    undo.callback(setattr, module, "forward", module.forward)
+    module.forward = forward
 
 
 def _called_within(context: Callable[[], AbstractContextManager[Any]], call: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,8 @@
 """From a model as it came to the subject of an examination: copies, how they are called, rows that fit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -13,8 +14,8 @@ from clearhead.doctor.calling.lengths import length_of_source, lengths_for
 from clearhead.doctor.kind import hints_of
 from clearhead.doctor.probes.tracing import quiet, without_dropout
 from clearhead.doctor.problems import attempt, message_of
-from clearhead.doctor.spec import Assumption, Level, Spec
-from clearhead.doctor.state_guard import CPU, is_large, perturbed, twin
+from clearhead.doctor.spec import Assumption, Journal, Level, Spec
+from clearhead.doctor.state_guard import CPU, add_noise, is_large, kept, perturbed, twin
 from clearhead.doctor.subject import Subject
 from clearhead.errors import DataError
 
@@ -58,6 +59,16 @@ def prepare(
     return _with_rows_that_fit(subject)
 
 
+@contextmanager
+def redrawn(subject: Subject) -> Iterator[Subject]:
+    """The model, mended as it is, with other noise, other tokens and, where it takes them, rows of other lengths."""
+    with kept(list(subject.model.parameters())):
+        add_noise(subject.model, subject.seed + 1)
+        lengths = [T for T in lengths_for(subject.model, short=subject.is_hurried) if 1 < T != subject.calling.T]
+        with torch.enable_grad():
+            yield _with_rows_of(replace(subject, seed=subject.seed + 1, journal=Journal()), lengths[:2])
+
+
 def _drops_in_evaluation(subject: Subject) -> bool:
     """Whether two calls differ by dropout, and by nothing else that is random."""
     with attempt() as attempted:
@@ -77,13 +88,18 @@ def _with_rows_that_fit(subject: Subject) -> Subject:
     It is given one row more than a row has tokens: so many are compared at once.
     """
     longest = subject.calling.T
-    for T in (longest, *(T for T in lengths_for(subject.model, short=True) if 1 < T < longest)):
+    return _with_rows_of(subject, [longest, *(T for T in lengths_for(subject.model, short=True) if 1 < T < longest)])
+
+
+def _with_rows_of(subject: Subject, lengths: Iterable[int]) -> Subject:
+    """With rows of the first of these lengths that it takes, in a batch of one row more than that; else the same."""
+    for T in lengths:
         with attempt() as attempted, quiet():
             subject.run(subject.inputs(T + 1, T=T))
         if attempted.failed:  # too many rows still, or a length that it does not take: 'rows' is skipped, and says so
             continue
         match = replace(subject.calling, T=T, S=length_of_source(T, subject.model))
-        return subject if longest == T else replace(subject, calling=match)
+        return subject if subject.calling.T == T else replace(subject, calling=match)
     return subject
 
 

@@ -188,11 +188,17 @@ def perturbed(model: nn.Module, seed: int, device: torch.device = CPU) -> nn.Mod
     measure zero. What is frozen beside weights that are not stays as it is: it may be a table of sines.
     """
     model_copy = twin(model, device)
+    add_noise(model_copy, seed)
+    return model_copy
+
+
+def add_noise(model: nn.Module, seed: int) -> None:
+    """Add the noise of `perturbed` to the weights of a model itself."""
     generator = torch.Generator().manual_seed(seed)
-    tables = {id(m.weight): m.padding_idx for m in model_copy.modules() if isinstance(m, nn.Embedding)}
-    learns = any(parameter.requires_grad for parameter in model_copy.parameters())
+    tables = {id(m.weight): m.padding_idx for m in model.modules() if isinstance(m, nn.Embedding)}
+    learns = any(parameter.requires_grad for parameter in model.parameters())
     with torch.no_grad():
-        for parameter in model_copy.parameters():
+        for parameter in model.parameters():
             if not parameter.is_floating_point() or (learns and not parameter.requires_grad):
                 continue
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float32).to(parameter)
@@ -203,7 +209,6 @@ def perturbed(model: nn.Module, seed: int, device: torch.device = CPU) -> nn.Mod
             else:
                 size = 0.1 if parameter.dim() < 2 else max(parameter.shape[-2:]) ** -0.5
             parameter.add_(noise, alpha=size)
-    return model_copy
 
 
 @contextmanager

@@ -44,13 +44,13 @@ FAR = 0.1  # of a parameter's size, or at least this much: how far a step goes
 def _gradients(
     subject: Subject, loss: Callable[[Tensor], Tensor], rows: int, salt: int, model: nn.Module
 ) -> dict[str, Tensor] | None:
-    """The gradient of a loss of the logits for each parameter that has one; None if the logits have no graph."""
+    """The gradient of a loss of the logits for each parameter that the graph leads to; None if they have no graph."""
     parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
     logits = subject.run(subject.inputs(rows, salt=salt), model=model, graph=True)
     if not logits.requires_grad:
         return None
     gradients = torch.autograd.grad(loss(logits), list(parameters.values()), allow_unused=True)
-    return {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None and g.any()}
+    return {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None}
 
 
 def _of_all_logits(subject: Subject, salt: int) -> dict[str, Tensor] | None:
@@ -66,16 +66,18 @@ def _of_all_logits(subject: Subject, salt: int) -> dict[str, Tensor] | None:
 def gradients(subject: Subject) -> list[Finding]:
     """Every weight has an effect, and a gradient reaches every weight that has one."""
     model, padding = subject.model, padding_rows(subject.model)
-    gradients = _of_all_logits(subject, 8)
-    if gradients is None:
+    led_to = _of_all_logits(subject, 8)
+    if led_to is None:
         return [finding("I06", "the logits have no graph: no part of the model can learn")]
+    gradients = {name for name, gradient in led_to.items() if gradient.any()}
     bare = {name: p for name, p in model.named_parameters() if p.requires_grad and name not in gradients}
     cut: list[str] = []
     idle: list[str] = []
     for name, parameter in list(bare.items())[:TRIED]:
         if moves(subject, [parameter], padding=False):
             # a vector may be meant to be compared with; a matrix that is only compared with cannot learn
-            cut += [name] if parameter.dim() > 1 or effect(subject, [parameter], size=NUDGE) else []
+            is_compared = parameter.dim() > 1 and name not in led_to  # else its units may be inactive
+            cut += [name] if is_compared or effect(subject, [parameter], size=NUDGE) else []
         elif id(parameter) not in padding or not moves(subject, [parameter]):  # else only its padding row was read
             idle.append(name)
     findings = [_cut_off(model, cut)] if cut else []
@@ -215,6 +217,8 @@ def slices(subject: Subject) -> list[Finding]:
         raise Skipped("of so large a model only whole parameters are examined")
     tables = {id(module.weight) for module in subject.model.modules() if isinstance(module, nn.Embedding)}
     for name, gradient in (_of_all_logits(subject, 26) or {}).items():
+        if not gradient.any():
+            continue
         parameter = subject.model.get_parameter(name)
         for axis in range(2) if parameter.dim() > 1 and id(parameter) not in tables else ():
             missed = ~gradient.movedim(axis, 0).flatten(1).any(1)  # (rows,)
@@ -257,6 +261,5 @@ def births(subject: Subject) -> list[Finding]:
 def _of_targets(subject: Subject, model: nn.Module) -> dict[str, Tensor]:
     """The gradients of the cross-entropy of random targets."""
     targets = subject.inputs(4, salt=13).ids.flatten()
-    return (
-        _gradients(subject, lambda logits: F.cross_entropy(logits.float().flatten(0, 1), targets), 4, 12, model) or {}
-    )
+    led_to = _gradients(subject, lambda logits: F.cross_entropy(logits.float().flatten(0, 1), targets), 4, 12, model)
+    return {name: gradient for name, gradient in (led_to or {}).items() if gradient.any()}
