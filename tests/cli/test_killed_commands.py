@@ -10,6 +10,8 @@ import pytest
 from child_processes import finish
 from command_helpers import write_text
 
+from clearhead.workflows.runs.records import MEASURED
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kill -9 needs POSIX")
 
 
@@ -39,10 +41,10 @@ def assert_same(killed: Path, whole: Path) -> None:
 
 
 def records(folder: Path) -> list[dict[str, object]]:
-    """Every loss, rate and sample; only the seconds and the number of starts differ."""
+    """Every loss, rate and sample; only what is measured and the number of starts differ."""
     lines = map(json.loads, (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
     whole = [record for record in lines if record["kind"] != "start"]
-    return [{key: value for key, value in record.items() if key != "seconds"} for record in whole]
+    return [{key: value for key, value in record.items() if key not in MEASURED} for record in whole]
 
 
 def checkpoints(folder: Path) -> dict[str, bytes]:

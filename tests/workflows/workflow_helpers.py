@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from clearhead.options import merge
 from clearhead.workflows import Observer, Run, train
 from clearhead.workflows.events import ignore
+from clearhead.workflows.runs.records import MEASURED
 
 STEPS = 9
 WORDS = ["the", "a", "king", "queen", "says", "goes", "home", "and", "not;", "with", "little", "river.", "stone\n"]
@@ -59,7 +60,7 @@ def outcome(folder: str | Path) -> Outcome:
         (run.folder / "model.safetensors").read_bytes(),
         {"": last.name.encode()} | {path.name: path.read_bytes() for path in sorted(last.iterdir())},
         [
-            {key: value for key, value in record.items() if key != "seconds"}
+            {key: value for key, value in record.items() if key not in MEASURED}
             for record in records
             if record["kind"] != "start"
         ],

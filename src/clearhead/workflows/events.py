@@ -11,6 +11,7 @@ from clearhead.data import GrammarScore
 from clearhead.inspection import Curve
 from clearhead.training import Evaluated, Stepped
 from clearhead.training import Notice as Notice
+from clearhead.workflows.utilization import Utilization
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Preparing:
 class Started:
     """Training begins, or goes on, after `step` of `steps` steps; `floor` is the lowest loss possible, if known.
 
-    `bytes_per_token` turns nats per token into bits per byte, where the loss is that of a whole text.
+    `bytes_per_token` turns nats per token into bits per byte, where the loss is that of a whole text; `utilization`
+    says of tokens and seconds how well they use the devices.
     """
 
     folder: Path
@@ -39,6 +41,7 @@ class Started:
     steps: int
     floor: float | None
     bytes_per_token: float | None = None
+    utilization: Utilization | None = None
 
 
 @dataclass(frozen=True)

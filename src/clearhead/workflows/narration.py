@@ -17,6 +17,7 @@ from clearhead.workflows.events import (
     WeightsAveraged,
     WorkflowEvent,
 )
+from clearhead.workflows.utilization import Utilization
 
 SILENCE = 5.0  # seconds without a word that a person can stand
 LINES = 20  # about steps, in a whole training, where no bar is moved
@@ -68,6 +69,8 @@ class Narrator:
         self.screen = screen
         self.steps = self.told_steps = 0
         self.bytes_per_token: float | None = None
+        self.utilization: Utilization | None = None
+        self.steps_timed = 0
         self.tokens, self.seconds, self.is_first = 0, 0.0, True
         self.spoke_at = time.monotonic()
 
@@ -111,7 +114,7 @@ class Narrator:
 
     def _started(self, event: Started) -> None:
         self.steps = self.told_steps = event.steps
-        self.bytes_per_token = event.bytes_per_token
+        self.bytes_per_token, self.utilization = event.bytes_per_token, event.utilization
         if event.step:
             self._line(f"continuing after step {event.step:,} of {event.steps:,} in {event.folder}")
         self.screen.begin(event.step, event.steps)
@@ -128,7 +131,10 @@ class Narrator:
 
     def _stepped(self, event: Stepped) -> None:
         self.tokens, self.seconds = self.tokens + event.tokens, self.seconds + event.seconds
+        self.steps_timed += 1
         news = f"loss {event.loss:.4f}  {self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s"
+        if self.utilization is not None:
+            news += self.utilization.news(self.tokens, self.seconds, self.steps_timed)
         self.screen.advance(event.step, news)
         if self.is_first or (not self.screen.has_bar and event.step % max(1, self.steps // LINES) == 0):
             rate = f"rate {event.learning_rate:.2e}  gradient {event.gradient_norm:.2f}"

@@ -208,7 +208,8 @@ def _train(
             events = _apply_budget(budget, events, run, config, on_event)
         with Recorder(run, model, optimizer, task, on_event) as recorder:
             recorder.begin(state.step)
-            on_event(Started(run.folder, state.step, config.train.steps, task.floor, task.bytes_per_token))
+            steps, utilization = config.train.steps, recorder.utilization
+            on_event(Started(run.folder, state.step, steps, task.floor, task.bytes_per_token, utilization))
             if pretrained is not None:
                 recorder.begin_from(pretrained.source)
             try:

@@ -89,6 +89,7 @@ class History:
         scores: figures of the last sample, by name.
         grammar: what the corpus's grammar says of the run's model, if it has been asked.
         evaluations: (seconds in steps until then, validation loss).
+        peak_memory: the most bytes that the first process held, as far as is recorded.
     """
 
     steps: int = 0
@@ -107,10 +108,12 @@ class History:
     grammar: GrammarScore | None = None
     train: Means = field(default_factory=lambda: Means(MAX_POINTS))
     validation: Thinned[Point] = field(default_factory=lambda: Thinned(MAX_POINTS))
+    peak_memory: int | None = None
     evaluations: Thinned[Point] = field(default_factory=lambda: Thinned(MAX_POINTS))
     gradient_norms: Means = field(default_factory=lambda: Means(MAX_POINTS))
     learning_rates: Means = field(default_factory=lambda: Means(MAX_POINTS))
     speeds: Means = field(default_factory=lambda: Means(MAX_POINTS))  # tokens per second
+    mfu: Means = field(default_factory=lambda: Means(MAX_POINTS))  # model FLOPs utilization, in percent
     samples: Thinned[Sample] = field(default_factory=lambda: Thinned(MAX_SAMPLES))
 
     @classmethod
@@ -165,6 +168,10 @@ class History:
         self.tokens += record["tokens"]
         self.recent.append(loss)
         speed = record["tokens"] / record["seconds"] if record["seconds"] else None
+        if (memory := record.get("peak_memory")) is not None:
+            self.peak_memory = max(self.peak_memory or 0, memory)
+        if (mfu := record.get("mfu")) is not None:
+            self.mfu.append(step, 100 * mfu)
         rest = ((self.gradient_norms, record.get("gradient_norm")), (self.learning_rates, record.get("learning_rate")))
         for line, value in ((self.train, loss), (self.speeds, speed), *rest):
             if value is not None:

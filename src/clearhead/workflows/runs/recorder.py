@@ -28,6 +28,7 @@ from clearhead.training import (
 from clearhead.workflows.events import Observer, Read, Sampled, WeightsAveraged
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import Task
+from clearhead.workflows.utilization import Utilization
 
 KINDS = {Stepped: "step", Evaluated: "evaluation", Sampled: "sample", WeightsAveraged: "mean"}
 
@@ -43,6 +44,7 @@ class Recorder:
         self.keep = max(train.keep_checkpoints, train.average_checkpoints)  # what a mean is taken of must be there
         self.every = train.save_every
         self.evaluated: int | None = None  # the last step with a finite loss
+        self.utilization = Utilization.of(run.config, model.device)
 
     def __enter__(self) -> Self:
         self.log = self.run.metrics.open("a", encoding="utf-8", errors="replace", buffering=1)
@@ -127,6 +129,8 @@ class Recorder:
 
     def _write(self, event: Stepped | Evaluated | Sampled | WeightsAveraged) -> None:
         record = {"kind": KINDS[type(event)], **asdict(event)}
+        if isinstance(event, Stepped):
+            record |= self.utilization.record(event)
         if isinstance(event, Evaluated | WeightsAveraged) and self.task.bytes_per_token is not None:
             record["bits_per_byte"] = bits_per_byte(event.loss, self.task.bytes_per_token)
         self._log(record)

@@ -36,6 +36,8 @@ def _are_scores(value: object) -> bool:
     return value is _ABSENT or (isinstance(value, dict) and all(map(_is_number, value.values())))
 
 
+MEASURED = ("seconds", "peak_memory", "tokens_per_second_per_device", "mfu")  # of a step; never twice the same
+
 # The kind of a record -> what its readers rely on, beside `kind` and `step`.
 FIELDS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {
     "start": {"steps": _is_count, "process": _is_count},
@@ -45,6 +47,9 @@ FIELDS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {
         "seconds": _is_number,
         "learning_rate": _is_optional,
         "gradient_norm": _is_optional,
+        "peak_memory": _is_optional,
+        "tokens_per_second_per_device": _is_optional,
+        "mfu": _is_optional,
     },
     "evaluation": {"loss": _is_loss, "bits_per_byte": _is_optional},
     "sample": {"text": _is_text, "scores": _are_scores},

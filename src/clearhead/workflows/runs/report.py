@@ -11,7 +11,7 @@ from clearhead.inspection import Curve, Measurement, Sample, TrainingReport, est
 from clearhead.options import to_toml
 from clearhead.pages import one_line, printable
 from clearhead.training import checkpoints
-from clearhead.wording import counted
+from clearhead.wording import counted, in_bytes
 from clearhead.workflows.events import Finished, command
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.history import History
@@ -86,6 +86,7 @@ def _pages(run: RunFolder, history: History, curve: Curve, result: str) -> dict[
         Measurement("gradient norm before clipping", smooth(tuple(history.gradient_norms)), logarithmic=True),
         Measurement("learning rate", tuple(history.learning_rates)),
         Measurement("tokens per second", smooth(tuple(history.speeds))),
+        Measurement("model FLOPs utilization in percent", smooth(tuple(history.mfu))),
     )
     report = replace(report_of(run, history, curve, result), samples=tuple(history.samples), measures=measures)
     return {"report.html": render(report), "samples.md": _samples_page(run.name, history)}
@@ -94,9 +95,10 @@ def _pages(run: RunFolder, history: History, curve: Curve, result: str) -> dict[
 def report_of(run: RunFolder, history: History, curve: Curve, result: str | None = None) -> TrainingReport:
     """The figures, the curve and the options of a run, without its samples."""
     result = _result(run, history, curve) if result is None else result
-    return TrainingReport(
-        run.name, result, facts_of(figures_of(run, history)), curve, configuration=to_toml(run.config)
-    )
+    facts = facts_of(figures_of(run, history))
+    if history.peak_memory is not None:
+        facts += (("peak memory of the first process", in_bytes(history.peak_memory)),)
+    return TrainingReport(run.name, result, facts, curve, configuration=to_toml(run.config))
 
 
 def _samples_page(name: str, history: History) -> str:
