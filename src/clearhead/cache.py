@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from clearhead import files
 from clearhead.errors import DataError
 
@@ -116,9 +118,42 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def keep(entry: Path, make: Callable[[Path], Mapping[str, object]]) -> None:
-    """Make the folder `entry` anew: what `make` puts into it, and what it returns as facts.json; or nothing at all."""
-    with new_folder(entry) as new:
+@contextmanager
+def continued_folder(path: Path) -> Iterator[Path]:
+    """As `new_folder`, but what a killed process left of it is there again, and stays if this one is interrupted.
+
+    Where another process is making the same folder at this moment, this one begins on its own.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
+    temporary = path.with_name(files.UNFINISHED + path.name)
+    lock = FileLock(temporary.with_name(temporary.name + ".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except (Timeout, OSError, NotImplementedError):  # some network file systems have no locks
+        with new_folder(path) as new:
+            yield new
+        return
+    try:
+        temporary.mkdir(exist_ok=True)
+        try:
+            yield temporary
+            files.finish_folder(temporary, path)
+        except Exception:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+    finally:
+        lock.release()
+        with suppress(OSError):
+            Path(lock.lock_file).unlink(missing_ok=True)
+
+
+def keep(entry: Path, make: Callable[[Path], Mapping[str, object]], *, continued: bool = False) -> None:
+    """Make the folder `entry` anew: what `make` puts into it, and what it returns as facts.json; or nothing at all.
+
+    Where it is `continued`, `make` may find what a killed process left of the same entry.
+    """
+    with continued_folder(entry) if continued else new_folder(entry) as new:
         files.write_json(new / FACTS, make(new))
 
 

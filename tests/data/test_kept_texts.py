@@ -220,11 +220,14 @@ def test_a_killed_preparation_leaves_nothing_wrong(tmp_path: Path, cache: Path) 
         "prepare(DataConfig(source=sys.argv[1]), on_progress=lambda share: share > 0.5 and os._exit(9))"
     )
     assert subprocess.run([sys.executable, "-c", script, source], check=False, timeout=100).returncode == 9
-    (left,) = entries(cache)
+    assert len(entries(cache)) == 2, "what there is of the text, and the lock on it"
     data = prepare(DataConfig(source=source))
     whole = prepare(DataConfig(source=source), cache=tmp_path / "other")
     assert np.array_equal(data.train, whole.train)
     assert np.array_equal(data.val, whole.val)
+    assert len(entries(cache)) == 1
+    left = cache / "texts" / ".unfinished-x"
+    left.mkdir()
     os.utime(left, (0, 0))  # long ago
     prepare(DataConfig(source=source, val_fraction=0.2))
     assert left not in entries(cache)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from clearhead.data.tokenizers import Tokenizer, UnseenCharacterError
 from clearhead.errors import DataError
 
 _PIECE = 1 << 16  # characters that one core encodes at a time
-_BATCH = 1 << 20  # characters encoded together
+_BATCH = 1 << 20  # characters encoded together, or half as many up to the end of a document
 
 
 class _Piece(NamedTuple):
@@ -27,12 +28,16 @@ class _Piece(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Ids of a stretch on one side of the cut, and the text they stand for, in characters and UTF-8 bytes."""
+    """Ids of a stretch on one side of the cut, and the text they stand for, in characters and UTF-8 bytes.
+
+    `documents` is how many are encoded with it, from the first on; None where one of them is only in part.
+    """
 
     side: int
     ids: NDArray[np.integer]
     characters: int
     n_bytes: int
+    documents: int | None = None
 
 
 @dataclass
@@ -57,28 +62,32 @@ def token_type(tokenizer: Tokenizer) -> np.dtype[np.integer]:
     return np.min_scalar_type(tokenizer.vocab_size - 1).newbyteorder("<")
 
 
-def encode_source(source: Source, tokenizer: Tokenizer, *, cut: int, separate: bool) -> Iterator[Encoded]:
+def encode_source(
+    source: Source, tokenizer: Tokenizer, *, cut: int, separate: bool, done: tuple[int, int] = (0, 0)
+) -> Iterator[Encoded]:
     """The ids of all documents, in order.
 
     Args:
         cut: characters before it are side 0, the others side 1. No token stands on both sides.
         separate: put the tokenizer's end_of_document after each document, where it has one.
+        done: so many documents, with so many characters together, are passed over.
     """
     end = tokenizer.end_of_document if separate else None
     batch: list[_Piece] = []
-    held = 0
-    for piece in _cut_pieces(source, cut):
+    held, documents = 0, done[0]
+    for piece in _cut_pieces(source, cut, done):
         batch.append(piece)
         held += len(piece.text) + 1
-        if held >= _BATCH:
-            yield from _encode(batch, tokenizer, end)
+        documents += piece.ends_document
+        if held >= (_BATCH // 2 if piece.ends_document else _BATCH):
+            yield from _encode(batch, tokenizer, end, documents if piece.ends_document else None)
             batch, held = [], 0
-    yield from _encode(batch, tokenizer, end)
+    yield from _encode(batch, tokenizer, end, documents)
 
 
-def _cut_pieces(source: Source, cut: int) -> Iterator[_Piece]:
-    position = 0  # characters of all documents so far
-    for document in source.documents():
+def _cut_pieces(source: Source, cut: int, done: tuple[int, int]) -> Iterator[_Piece]:
+    first, position = done  # characters of all documents so far
+    for document in islice(source.documents(), first, None):
         offset = 0
         for text in pieces(document.pieces, _PIECE):
             before = min(max(cut - position, 0), len(text))
@@ -91,20 +100,22 @@ def _cut_pieces(source: Source, cut: int) -> Iterator[_Piece]:
         yield _Piece(0 if position <= cut else 1, "", document.name, offset, True)
 
 
-def _encode(batch: list[_Piece], tokenizer: Tokenizer, end: int | None) -> Iterator[Encoded]:
+def _encode(batch: list[_Piece], tokenizer: Tokenizer, end: int | None, documents: int | None) -> Iterator[Encoded]:
     texts = [piece.text for piece in batch]
     try:
         rows = tokenizer.encode_batch(texts)
     except UnseenCharacterError:
         raise _locate_error(batch, tokenizer) from None
     dtype = token_type(tokenizer)
+    last = max((piece.side for piece in batch), default=0)
     for side in (0, 1):
         mine = [(piece, row) for piece, row in zip(batch, rows, strict=True) if piece.side == side]
         ids = [np.array([end]) if piece.ends_document and end is not None else row for piece, row in mine]
         if ids:
             characters = sum(len(piece.text) for piece, _ in mine)
             n_bytes = sum(len(piece.text.encode("utf-8")) for piece, _ in mine)
-            yield Encoded(side, np.concatenate(ids).astype(dtype), characters, n_bytes)
+            whole = documents if side == last else None
+            yield Encoded(side, np.concatenate(ids).astype(dtype), characters, n_bytes, whole)
 
 
 def _locate_error(batch: list[_Piece], tokenizer: Tokenizer) -> DataError:

@@ -14,9 +14,10 @@ from clearhead.data.choices import choose_tokenizer, notes_on_documents, notes_o
 from clearhead.data.corpora import CORPORA
 from clearhead.data.documents import TEXT_COLUMN, Source
 from clearhead.data.encoded import Side, encode_source, token_type
+from clearhead.data.preparation_log import Kept, PreparationLog
 from clearhead.data.prepared import Facts, PreparedData, Progress, digest
 from clearhead.data.sources import open_source
-from clearhead.data.survey import place_of_cut, survey
+from clearhead.data.survey import Survey, place_of_cut, survey
 from clearhead.data.token_file import TokenFile, write_digests
 from clearhead.data.tokenizers import MASK, Tokenizer
 from clearhead.errors import DataError
@@ -106,7 +107,12 @@ def prepare(
 
     prepared = PreparedData(
         folder / "texts", (_FORMAT, content, config.val_fraction), _FILES, _read, lambda text: (text.tokenizer,)
-    ).find_or_make((config.tokenizer, config.bpe_vocab_size, masks), None if tokenizer is None else (tokenizer,), make)
+    ).find_or_make(
+        (config.tokenizer, config.bpe_vocab_size, masks),
+        None if tokenizer is None else (tokenizer,),
+        make,
+        continued=True,
+    )
     progress(1.0)
     corpus = None if masks else CORPORA.get(config.source)
     per_token = prepared.val_characters / len(prepared.val)
@@ -140,23 +146,28 @@ def _make(
     folder: Path, source: Source, config: DataConfig, tokenizer: Tokenizer | None, masks: bool, progress: Progress
 ) -> Facts:
     """Fill an entry of the cache with train.bin, val.bin and the tokenizer; what to remember about them."""
-    surveyed = survey(source)
+    log = PreparationLog(folder)
+    surveyed = log.survey()
+    if surveyed is None:
+        surveyed = survey(source)
+        if log.is_due:
+            log.keep_survey(surveyed)
     _refuse_short(surveyed.characters, config.source)
     progress(0.2)
-    if tokenizer is None:
+    before = log.read()
+    if before is not None:
+        tokenizer, notes = before.tokenizer, before.notes
+    elif tokenizer is None:
         tokenizer, note = choose_tokenizer(source, surveyed, config, masks=masks)
         notes = [note]
     else:
         notes = notes_on_lossy_tokenizer(source, surveyed, tokenizer)
     progress(0.3)
-    separate = len(surveyed.lengths) > 1
     cut = place_of_cut(surveyed.lengths, config.val_fraction)
-    notes += notes_on_documents(surveyed, cut, tokenizer)
-    with ExitStack() as files:
-        sides = [Side(files.enter_context((folder / f"{name}.bin").open("wb"))) for name in _SIDES]
-        for encoded in encode_source(source, tokenizer, cut=cut, separate=separate):
-            sides[encoded.side].write(encoded)
-            progress(0.3 + 0.7 * (sides[0].characters + sides[1].characters) / surveyed.characters)
+    log.tokenizer, log.notes = tokenizer, notes
+    sides = _encode(log, source, surveyed, cut, before, progress)
+    notes = notes + notes_on_documents(surveyed, cut, tokenizer)
+    log.remove()
     if sides[0].characters + sides[1].characters != surveyed.characters:
         raise DataError(f"{_source_name(config.source)} changed while it was read; run the command again")
     for name, side in zip(_SIDES, sides, strict=True):
@@ -177,6 +188,27 @@ def _make(
         "distinct_characters": len(surveyed.alphabet),
         "notes": notes,
     }
+
+
+def _encode(
+    log: PreparationLog, source: Source, surveyed: Survey, cut: int, before: Kept | None, progress: Progress
+) -> list[Side]:
+    """Write both sides' files, from where an earlier process got to; how much is on them."""
+    tokenizer, separate, done = log.tokenizer, len(surveyed.lengths) > 1, (0, 0)
+    assert tokenizer is not None
+    with ExitStack() as files:
+        sides = [Side(files.enter_context((log.folder / name).open("ab"))) for name in _FILES]
+        for side, held in zip(sides, [(0, 0, 0)] * 2 if before is None else before.sides, strict=True):
+            side.tokens, side.characters, side.n_bytes = held
+            side.file.truncate(side.tokens * token_type(tokenizer).itemsize)
+        if before is not None:
+            done = (before.documents, sides[0].characters + sides[1].characters)
+        for encoded in encode_source(source, tokenizer, cut=cut, separate=separate, done=done):
+            sides[encoded.side].write(encoded)
+            progress(0.3 + 0.7 * (sides[0].characters + sides[1].characters) / surveyed.characters)
+            if encoded.documents is not None and log.is_due:
+                log.keep(encoded.documents, sides)
+    return sides
 
 
 def _read(entry: Path, facts: Facts) -> TextData:

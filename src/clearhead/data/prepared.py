@@ -47,7 +47,12 @@ class PreparedData(Generic[T]):
     tokenizers: Callable[[T], Sequence[Tokenizer]]
 
     def find_or_make(
-        self, choices: Sequence[object], known: Sequence[Tokenizer] | None, make: Callable[[Path], Facts]
+        self,
+        choices: Sequence[object],
+        known: Sequence[Tokenizer] | None,
+        make: Callable[[Path], Facts],
+        *,
+        continued: bool = False,
     ) -> T:
         """What these choices left in the cache; made anew where there is nothing, or where it is damaged.
 
@@ -55,6 +60,7 @@ class PreparedData(Generic[T]):
             choices: the options that say which tokenizers to make.
             known: tokenizers in place of these; where the choices led to the same ones, that entry serves.
             make: fills an entry, and returns what to remember about it.
+            continued: `make` may begin with what a killed process left of the entry.
 
         Raises:
             DataError: there is no place for the result, or what `make` raises.
@@ -68,7 +74,7 @@ class PreparedData(Generic[T]):
                 prepared = self._find(entry)
         if prepared is None:
             with writing(self.folder):
-                keep(entry, make)
+                keep(entry, make, continued=continued)
             prepared = self._find(entry)
             assert prepared is not None, "what was just made can be opened"
         return prepared
