@@ -137,7 +137,7 @@ def try_call(
             value = convention.raw(model, inputs)
         fewer, of_fewer = inputs, value
         if not convention.at_once:  # what takes one number of rows only may take them for tokens
-            fewer = inputs.rows(torch.arange(FEWER - (FEWER == inputs.ids.shape[1])))
+            fewer = inputs.rows(torch.arange(FEWER - (inputs.ids.shape[1] == FEWER)))
             of_fewer = convention.raw(model, fewer)
     if attempted.failed:
         return Outcome(None, attempted.sentence(400), attempted.error)

@@ -1,6 +1,7 @@
 """What happens in a training loop, in order. Writing it down changes nothing in it, and no error there stops it."""
 
 import functools
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -140,7 +141,7 @@ class OptimizerStep:
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """A call of a scheduler's `step`."""
+    """A call of a scheduler's `step`. `batches`: of the longest DataLoader there is, at the scheduler's first call."""
 
     scheduler: int
     name: str
@@ -149,6 +150,7 @@ class Scheduled:
     after: tuple[float, ...]
     fresh: bool  # its optimizer had never stepped
     where: Where
+    batches: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,3 +246,8 @@ class EventLog:
                     end(*args, **kwargs)
 
         return called
+
+
+def every(kind: type) -> list[Any]:
+    """All objects of a class and its subclasses; it searches everything."""
+    return [held for held in gc.get_objects() if issubclass(type(held), kind)]

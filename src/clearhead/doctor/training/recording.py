@@ -1,11 +1,10 @@
 """A watched training, as the checks ask about it."""
 
-import gc
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -19,6 +18,7 @@ from clearhead.doctor.training.events import (
     EventLog,
     Forward,
     OptimizerStep,
+    every,
     groups_of,
     parameters_held,
 )
@@ -128,11 +128,11 @@ class Recording:
     @cached_property
     def alive(self) -> list[object]:
         """Every optimizer that exists. This searches all objects: only for when something seems to be missing."""
-        return [*self.optimizers, *(held for held in _every(Optimizer) if hasattr(held, "param_groups"))]
+        return [*self.optimizers, *(held for held in every(Optimizer) if hasattr(held, "param_groups"))]
 
     def schedules(self, groups: frozenset[int]) -> list[object]:
         """The schedulers that set the rates of these groups; it searches all objects, too."""
-        schedulers = [*self.schedulers, *self.event_log.kept, *_every(LRScheduler)]
+        schedulers = [*self.schedulers, *self.event_log.kept, *every(LRScheduler)]
         return [scheduler for scheduler in schedulers if groups & groups_of(getattr(scheduler, "optimizer", None))]
 
     def is_held(self, parameter: nn.Parameter) -> bool:
@@ -170,8 +170,3 @@ class Recording:
             if any(own is parameter for own in module.parameters(recurse=False)):
                 return place_of_module(path, module)
         return Where()
-
-
-def _every(kind: type) -> list[Any]:
-    """All objects of a class and its subclasses."""
-    return [held for held in gc.get_objects() if issubclass(type(held), kind)]

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from clearhead.doctor.probes.tensors import is_same
 from clearhead.doctor.training.events import (
@@ -17,6 +19,7 @@ from clearhead.doctor.training.events import (
     OptimizerStep,
     Scheduled,
     called,
+    every,
     groups_of,
     parameters_held,
     rates_of,
@@ -128,7 +131,9 @@ class Stepping:
         groups, after = groups_of(optimizer), rates_of(optimizer)
         self.event_log.kept.append(optimizer)
         name = type(scheduler).__name__
-        self.event_log.write(Scheduled(id(scheduler), name, groups, before, after, fresh, called("step")))
+        is_first = not any(isinstance(e, Scheduled) and e.scheduler == id(scheduler) for e in self.event_log.timeline)
+        batches = _longest_pass() if is_first else 0
+        self.event_log.write(Scheduled(id(scheduler), name, groups, before, after, fresh, called("step"), batches))
 
     def create(self, optimizer: object, *_: object, **__: object) -> None:
         """There is a new optimizer."""
@@ -150,3 +155,12 @@ def _move(before: Tensor, parameter: nn.Parameter, rate: float) -> Move:
     spacing = torch.finfo(before.dtype).eps * before.double().abs()
     can_move = bool((has_gradient & (rate * pushed > ROOM * spacing)).any())
     return Move(rate, norm(before), norm(change), bool(has_gradient.any()), lost, can_move, parameter.requires_grad)
+
+
+def _longest_pass() -> int:
+    """How many batches the longest DataLoader gives that knows it; 0 if there is none."""
+    sizes = [0]
+    for loader in every(DataLoader):
+        with suppress(TypeError, NotImplementedError):  # a stream has no length
+            sizes.append(len(loader))
+    return max(sizes)

@@ -1,17 +1,24 @@
 """The order in which a loop clips, steps and schedules."""
 
+import copy
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import takewhile
 
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+
 from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.checks import first_of, training_check
-from clearhead.doctor.training.events import Backward, Clip, Event, Forward, OptimizerStep, Scaled, Scheduled
+from clearhead.doctor.training.events import Backward, Clip, Event, Forward, OptimizerStep, Scaled, Scheduled, rates_of
 from clearhead.doctor.training.recording import Recording
 
 MEASURING = 1e6  # a limit above which clipping only serves to return the norm
+AHEAD = 20_000  # steps of a schedule that are looked at
+SPENT = 0.01  # of the largest rate
 CLOSE = 1.01  # times the limit: a clipped gradient may exceed it by rounding
 
 
@@ -86,6 +93,7 @@ def scheduling(recording: Recording) -> list[Finding]:
     for scheduler in dict.fromkeys(event.scheduler for event in scheduled):
         events = [event for event in scheduled if event.scheduler == scheduler]
         findings += first_of(_of_another(recording, events), _too_often(recording, events), _before(recording, events))
+        findings += first_of(_for_epochs(recording, events))
     return findings
 
 
@@ -118,6 +126,40 @@ def _too_often(recording: Recording, events: list[Scheduled]) -> Iterator[Findin
                 )
                 yield finding("O08", witness, value=count, threshold=1, where=event.where, status="warn")
         computed = computed or isinstance(event, Backward)
+
+
+def _for_epochs(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
+    """A schedule of epochs that steps with each batch: soon in the first pass its rate is next to nothing.
+
+    One that ends, at zero or by raising, may be meant for a short training, and so may any function of the step.
+    """
+    steps = [step for step in recording.steps if _drives(step, events[0])]
+    scheduler = next(held for held in recording.event_log.kept if id(held) == events[0].scheduler)
+    ahead = min(events[0].batches // 10, AHEAD) - len(events)
+    if (
+        ahead <= 0
+        or len(events) < max(2, len(steps) - 1)
+        or not isinstance(scheduler, LRScheduler)
+        or isinstance(scheduler, LambdaLR)
+    ):
+        return
+    optimizer, state = scheduler.optimizer, copy.deepcopy(scheduler.state_dict())
+    rates, reached = rates_of(optimizer), [events[0].before]
+    with warnings.catch_warnings(), attempt() as attempted:  # it may end, or go by a score
+        warnings.simplefilter("ignore")
+        for _ in range(ahead):
+            scheduler.step()
+            reached.append(rates_of(optimizer))
+    scheduler.load_state_dict(state)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    peak, last = max(map(max, reached)), max(reached[-1])
+    if not attempted.failed and 0 < last < SPENT * peak:
+        witness = (
+            f"{events[0].name} steps with each batch, and after a tenth of the {events[0].batches:,} batches of one "
+            f"pass its rate has fallen from {peak:.3g} to {last:.3g}: it counts epochs"
+        )
+        yield finding("O08", witness, value=last, threshold=SPENT * peak, where=events[-1].where)
 
 
 def _before(recording: Recording, events: list[Scheduled]) -> Iterator[Finding]:
