@@ -68,3 +68,20 @@ def test_a_declared_kind_has_no_source(kind: str) -> None:
     report = check(Pair(), Spec(kind=kind))  # type: ignore[arg-type]
     assert "source" not in report.paths[0], str(report)
     assert ("M01" in ids_of(report)) == (kind == "causal")
+
+
+class Lengths(Encoder):
+    """It takes the number of its words and has no use for it."""
+
+    def forward(self, text: Tensor, words_per_sentence: Tensor) -> Tensor:
+        return self.encode(text, torch.zeros_like(text), None)
+
+
+class Deaf(Encoder):
+    def forward(self, text: Tensor, memory: Tensor) -> Tensor:
+        return self.encode(text, torch.zeros_like(text), None)
+
+
+def test_an_input_without_effect_is_a_source_that_is_not_read_only_if_something_says_that_it_is_one() -> None:
+    assert "S02" not in check(Lengths(), only=["S02"])
+    assert check(Deaf(), only=["S02"])["S02"].status == "fail"

@@ -6,6 +6,9 @@ from itertools import takewhile
 import torch
 from torch import Tensor
 
+from clearhead.doctor.calling.inputs import role_of
+from clearhead.doctor.calling.names import SOURCE
+from clearhead.doctor.calling.trial import vocabularies
 from clearhead.doctor.checks.base import STEADY, Causes, Finding, Skipped, Subject, Where, attempt, finding, model_check
 from clearhead.doctor.checks.parts.effects import moves
 from clearhead.doctor.probes.attention import HIDDEN, AttentionCall
@@ -65,6 +68,9 @@ def _dead(subject: Subject, crossing: Sequence[AttentionCall]) -> list[Finding]:
     if alive.all():
         return []
     picture = subject.source_matrix.picture(torch.ones_like(alive))
+    if not alive.any() and not _is_a_source(subject):
+        names = " and ".join(name for name, filler in subject.convention.call if role_of(filler) == "source")
+        raise Skipped(f"{names} moves no logit, and nothing says that it is a source")
     if not alive.any():
         witness = "no token of the source moves any logit"
         shut = next((attention for attention in subject.attentions if not attention.allowed.any()), None)
@@ -81,6 +87,15 @@ def _dead(subject: Subject, crossing: Sequence[AttentionCall]) -> list[Finding]:
     if not alive.any(0)[-1]:
         return [finding((("S09", 0.7), ("S04", 0.3)), witness, value=0.0, picture=picture)]
     return [finding((("S04", 0.5), ("S02", 0.3), ("S06", 0.2)), witness, value=0.0, picture=picture, status="warn")]
+
+
+def _is_a_source(subject: Subject) -> bool:
+    """Whether anything shows that what is given as a source is one: an embedding reads it, or its name says so."""
+    inputs = subject.inputs(3)
+    with vocabularies(subject.model, inputs) as sizes:
+        subject.run(inputs)
+    names = [name for name, filler in subject.convention.call if role_of(filler) == "source"]
+    return "source" in sizes or any(SOURCE.search(name) for name in names) or subject.convention.as_dict
 
 
 def _second_of_a_layer(subject: Subject) -> Where:
