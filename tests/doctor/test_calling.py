@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor import Report, Spec, check
+from clearhead.doctor.calling import find_convention
+from clearhead.doctor.state_guard import perturbed
 from clearhead.errors import DataError
 
 V, D = 29, 16
@@ -325,3 +327,23 @@ def test_what_a_model_calls_tells_its_kind_as_well() -> None:
     report = check(Story(), only=["M20"])
     assert report.kind == "causal", str(report)
     assert report.findings, str(report)
+
+
+class FewPlaces(Core):
+    """Ten places, more than there are rows in a batch: taken for time first, longer rows would fit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = nn.Embedding(10, D)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is None:
+            return self.logits(x, torch.ones(x.shape[1], x.shape[1], dtype=torch.bool))
+        assert mask.shape == x.shape
+        return self.logits(x, (mask != 0)[:, None, :].expand(-1, x.shape[1], -1))
+
+
+def test_rows_that_are_too_long_do_not_make_it_time_first() -> None:
+    known = find_convention(perturbed(FewPlaces(), 0), Spec())
+    assert not known.convention.time_first
+    assert dict(known.convention.call)["mask"].startswith("keep: ")

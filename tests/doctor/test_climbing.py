@@ -226,12 +226,49 @@ class Passing(nn.Module):
         return self.inner(*inputs)  # type: ignore[no-any-return]
 
 
+class Read(Series):
+    """It asks for its numbers politely."""
+
+    def forward(self, data: Mapping[str, Tensor]) -> Tensor:
+        return super().forward(data.get("imu"))  # type: ignore[arg-type]
+
+
+class Story(nn.Module):
+    """Sentences of words, and a question of no more than eleven words; one answer to both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.body, self.head = nn.Embedding(32, D), Body(), nn.Linear(D, 32)
+        self.weights = nn.Parameter(torch.ones(11, D))
+
+    def forward(self, story: Tensor, query: Tensor) -> Tensor:
+        sentences = (self.table(story) * self.weights[: story.size(2)]).sum(2)  # (B, T, D)
+        question = (self.table(query)[:, None] * self.weights[: query.size(1)]).sum(2)  # (B, 1, D)
+        return self.head(self.body(torch.cat([sentences, question], 1)).mean(1))  # type: ignore[no-any-return]
+
+
+class Long(nn.Module):
+    """No row is too long for it, and it tells a length that is its width as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.width = 32
+        self.embed, self.head = nn.Linear(7, 32), nn.Linear(32, 5)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        assert frames.shape[1] > 20, "too short"
+        x = self.embed(frames)
+        return self.head(x + x.softmax(1).mean(1, keepdim=True))  # type: ignore[no-any-return]
+
+
 WAYS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "patches": (Patches, "img=ids as 3 x 24 x 24 pixels"),
     "diffusion": (Diffusion, "x=ids as 1 x 28 x 28 pixels, t=zeros (B), y=zeros (B)"),
     "series": (Series, "series=ids as 7 numbers"),
     "columns": (Columns, "X=ids as 0 whole numbers"),
     "named": (Named, "{...}"),
+    "read": (Read, "{...}"),
+    "story": (Story, "model(story=ids as (B, T, 2) with positions, ids), one output for each row"),
     "one row": (OneRow, "1 at a time"),
     "one token": (OneToken, "one token at a time"),
     "translator": (Translator, "model(source, ids)"),
@@ -286,3 +323,7 @@ class Blind(nn.Module):
 
 def test_a_call_that_reads_nothing_is_none() -> None:
     assert not list(climbed(perturbed(Blind(), 0), Convention(()), [13, 11], []))
+
+
+def test_rows_are_not_as_long_as_vectors_are_wide_where_they_need_not_be() -> None:
+    assert find_convention(perturbed(Long(), 0), Spec()).T == 33

@@ -10,7 +10,7 @@ from torch import nn
 
 from clearhead.doctor.calling import Convention, find_convention
 from clearhead.doctor.calling.batches import GivenBatch
-from clearhead.doctor.calling.lengths import length_of_source, lengths_for
+from clearhead.doctor.calling.lengths import length_of_source, lengths_for, lengths_near
 from clearhead.doctor.kind import hints_of
 from clearhead.doctor.probes.tracing import quiet, without_dropout
 from clearhead.doctor.problems import attempt, message_of
@@ -66,7 +66,8 @@ def redrawn(subject: Subject) -> Iterator[Subject]:
         add_noise(subject.model, subject.seed + 1)
         lengths = [T for T in lengths_for(subject.model, short=subject.is_hurried) if 1 < T != subject.calling.T]
         with torch.enable_grad():
-            yield _with_rows_of(replace(subject, seed=subject.seed + 1, journal=Journal()), lengths[:2])
+            lengths = [*lengths[:2], *lengths_near(subject.model, subject.calling.T)]
+            yield _with_rows_of(replace(subject, seed=subject.seed + 1, journal=Journal()), lengths)
 
 
 def _drops_in_evaluation(subject: Subject) -> bool:

@@ -16,7 +16,7 @@ from torch import nn
 
 from clearhead.doctor.calling.convention import Convention
 from clearhead.doctor.calling.inputs import role_of
-from clearhead.doctor.calling.lengths import length_of_source
+from clearhead.doctor.calling.lengths import is_width, length_of_source, lengths_near
 from clearhead.doctor.calling.names import (
     CACHE,
     CONTAINER,
@@ -104,7 +104,7 @@ class Climb:
             before, best = best, self._with_names(best)
             for name, _ in best.convention.call:
                 best = self._better(best, self._refilled(best, name))
-            for moves in (self._alike, self._of_other_lengths, self._resized, self._in_parts, self._level):
+            for moves in (self._of_other_lengths, self._alike, self._resized, self._in_parts, self._level):
                 best = self._better(best, moves(best))
                 if best != before:
                     break
@@ -263,9 +263,11 @@ def _starts(model: nn.Module, start: Convention) -> Iterator[Convention]:
 
 
 def _variants(climb: Climb, best: CallAttempt) -> Iterator[CallAttempt]:
-    """The call with rows of another width where that is free, with a source, and with other masks."""
-    usual = (replace(best, T=T, S=T) for T in climb.lengths[:2] if best.T not in climb.lengths)
-    best = _unlike(climb, next((other for other in usual if climb.height(other).works), best))
+    """The call with rows of another length or width where that is free, with a source, and with other masks."""
+    lengths = [] if best.T in climb.lengths else [*climb.lengths[:2]]
+    lengths += lengths_near(climb.model, best.T) if is_width(climb.model, best.T) else []
+    others = (replace(best, T=T, S=T) for T in lengths if T <= LONGEST)
+    best = _unlike(climb, next((other for other in others if climb.height(other).works), best))
     for variant in with_sources(best):
         candidate = replace(variant, S=length_of_source(best.T, climb.model))
         known = climb.outcomes[candidate][1].known if climb.height(candidate).works else None

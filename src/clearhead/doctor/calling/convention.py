@@ -28,6 +28,11 @@ class NamedInputs(dict[str, object]):
         self.requested.append(name)
         return super().__getitem__(name)
 
+    def get(self, name: str, default: object = None) -> object:
+        """What it holds under a name, which is noted as well."""
+        self.requested.append(name)
+        return super().get(name, default)
+
     def __getattr__(self, name: str) -> object:
         if name.startswith("_") or hasattr(Tensor, name):  # asked whether it is a tensor
             raise AttributeError(name)

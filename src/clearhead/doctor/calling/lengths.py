@@ -26,6 +26,17 @@ def lengths_for(model: nn.Module, *, short: bool = False) -> list[int]:
     return list(dict.fromkeys([*free, *lengths, *sorted(tables, reverse=True)]))[:16]
 
 
+def lengths_near(model: nn.Module, T: int) -> list[int]:
+    """Somewhat larger lengths that no axis of a weight has."""
+    sizes = _sizes(model)
+    return [length for length in range(T + 1, T + 9) if length not in sizes]
+
+
+def is_width(model: nn.Module, T: int) -> bool:
+    """Whether an axis of a weight is so long that rows of T tokens are mixed up with it."""
+    return T in _sizes(model)
+
+
 def length_of_source(T: int, model: nn.Module) -> int:
     """The length of a source beside T tokens: never T, and no size of a weight's axis if possible, so mix-ups show."""
     shorter = [length for length in SOURCE_LENGTHS if length < T]

@@ -86,7 +86,7 @@ def find_convention(
         )
     if known.convention.gives != "tokens":
         return _with_axes(model, known)
-    known = known if spec.time_first is not None else _with_order(model, known)
+    known = known if spec.time_first is not None else _with_order(model, known, usual)
     wants_mask = (spec.kind == "causal" and may_be_causal) or known.convention.has_source
     return _with_causal_mask(model, known) if wants_mask else known
 
@@ -109,7 +109,7 @@ def _suggested(
     for convention in candidates:
         if len(failed) > TOO_MANY:
             break
-        usual = lengths.usual[: None if len(failed) < MANY else 2]
+        usual = lengths.usual if len(failed) < MANY else (lengths.usual[0], min(lengths.usual[:4]))
         for T in dict.fromkeys((*usual, *lengths.more)):
             outcome = try_call(model, CallAttempt(convention, T, T if lengths.equal else length_of_source(T, model)))
             if outcome.known is not None:
@@ -183,10 +183,15 @@ def _score(model: nn.Module, known: WorkingCall, spec: Spec) -> int:
     return 1 if behind else 0
 
 
-def _with_order(model: nn.Module, known: WorkingCall) -> WorkingCall:
+def _with_order(model: nn.Module, known: WorkingCall, lengths: Sequence[int]) -> WorkingCall:
     """Batch first or time first, where both can be called: by the axis along which tokens meet."""
     known = _with_axes(model, known)
     axes = known.axes
+    if known.convention.time_first and axes.are_time_first:  # batch first was tried with rows that are too long
+        convention = replace(known.convention, time_first=False)
+        attempts = (CallAttempt(convention, T, length_of_source(T, model)) for T in lengths)
+        other = next((outcome.known for tried in attempts if (outcome := try_call(model, tried)).known), known)
+        return _with_axes(model, other)
     by_words = axes.mixing == {0} and axes.forward_only and says_time_first(model)
     if not known.convention.time_first and (axes.are_time_first or by_words):
         return replace(known, convention=replace(known.convention, time_first=True), axes=axes.swapped)

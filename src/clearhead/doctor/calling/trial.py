@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from clearhead.doctor.calling.axes import Axes
+from clearhead.doctor.calling.axes import Axes, influences
 from clearhead.doctor.calling.convention import Convention
 from clearhead.doctor.calling.inputs import Inputs, role_of
 from clearhead.doctor.calling.names import parameters_of
@@ -153,6 +153,9 @@ def try_call(
             return Outcome(None, "what it was given as labels moves its logits")
         if sizes and min(sizes.values()) <= FEW < max(sizes.values()):
             return Outcome(None, "an embedding of two or three rows reads its ids: it tells parts of a row apart")
+        rearranged = reads and located.gives == "tokens" and (convention.at_once or convention.time_first)
+        if rearranged and not any(influences(located.run_by(model), inputs)[:2]):
+            return Outcome(None, "no token moves the logits of another")
         is_blind = reads and not _differ(logits, located.logits(model, replace(inputs, ids=1 - inputs.ids)))
         V = sizes.get("ids") or logits.shape[-1]
         vocabs = {"ids": V, "source": sizes.get("source", V)}

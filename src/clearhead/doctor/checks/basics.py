@@ -183,7 +183,7 @@ def _numbered(subject: Subject, inputs: Inputs, base: Tensor) -> list[Finding]:
     order = torch.arange(len(base)).roll(1)
     moved = (subject.run(inputs.rows(order)) - base[order]).abs().amax((1, 2))
     value = float(moved.max()) / (float(base.std()) or 1.0)
-    if value <= RENUMBERED:
+    if not value > RENUMBERED:  # or not finite, which is another check's
         return []
     counts_rows = 0 in subject.calling.axes.counting
     causes = (("P02", 0.8), ("M15", 0.2)) if counts_rows else (("M15", 0.6), ("P02", 0.4))
