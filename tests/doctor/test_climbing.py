@@ -247,6 +247,53 @@ class Story(nn.Module):
         return self.head(self.body(torch.cat([sentences, question], 1)).mean(1))  # type: ignore[no-any-return]
 
 
+class Forecast(nn.Module):
+    """Seven channels and four features of the time, twice, always 24 steps; whole channels tell the scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seq_len = 24
+        self.scale, self.embed, self.mark = nn.Conv1d(24, 1, 3, padding=1), nn.Linear(7, D), nn.Linear(4, D)
+        self.body, self.head = Body(24), nn.Linear(D, 7)
+
+    def forward(self, x_enc: Tensor, x_mark_enc: Tensor, x_dec: Tensor, x_mark_dec: Tensor) -> Tensor:
+        scaled = x_enc * self.scale(x_enc)
+        source = self.body(self.embed(scaled) + self.mark(x_mark_enc))
+        return self.head(source + self.embed(x_dec) + self.mark(x_mark_dec))  # type: ignore[no-any-return]
+
+
+class Codes(nn.Module):
+    """Codes in rows and columns, and a class of which some are dropped."""
+
+    places: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.classes = nn.Embedding(32, D), nn.Embedding(11, D)
+        self.register_buffer("places", torch.randn(64, D))
+        self.body, self.head = Body(), nn.Linear(D, 32)
+
+    def forward(self, x: Tensor, y: Tensor, drop_label: Tensor) -> Tensor:
+        B, H, W = x.shape
+        y = torch.where(drop_label, torch.full_like(y, 10), y)
+        x = self.table(x.reshape(B, H * W)) + self.places[: H * W]
+        return self.head(self.body(x + self.classes(y)[:, None]))  # type: ignore[no-any-return]
+
+
+class Graph(nn.Module):
+    """Nodes, and which of them are neighbors; it writes into that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Linear(6, D), nn.Linear(D, 4)
+
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+        adjacency &= ~torch.eye(adjacency.shape[-1]).bool()
+        x = self.embed(x)
+        scores = (x @ x.mT).masked_fill(~adjacency.bool(), -1e9)
+        return self.head(x + scores.softmax(-1) @ x)  # type: ignore[no-any-return]
+
+
 class Long(nn.Module):
     """No row is too long for it, and it tells a length that is its width as well."""
 
@@ -268,7 +315,12 @@ WAYS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "columns": (Columns, "X=ids as 0 whole numbers"),
     "named": (Named, "{...}"),
     "read": (Read, "{...}"),
-    "story": (Story, "model(story=ids as (B, T, 2) with positions, ids), one output for each row"),
+    "forecast": (
+        Forecast,
+        "x_enc=ids as 7 numbers, x_mark_enc=ids as 4 numbers, x_dec=ids as 7 numbers, x_mark_dec=ids as 4 numbers",
+    ),
+    "codes": (Codes, "model(x=ids as (B, T, 1), y=zeros (B), drop_label=False (B))"),
+    "story": (Story, "model(story=ids as (B, T, 1), ids), one output for each row"),
     "one row": (OneRow, "1 at a time"),
     "one token": (OneToken, "one token at a time"),
     "translator": (Translator, "model(source, ids)"),
@@ -327,3 +379,7 @@ def test_a_call_that_reads_nothing_is_none() -> None:
 
 def test_rows_are_not_as_long_as_vectors_are_wide_where_they_need_not_be() -> None:
     assert find_convention(perturbed(Long(), 0), Spec()).T == 33
+
+
+def test_what_holds_no_tokens_is_not_taken_for_them() -> None:
+    assert "adjacency=True (B, T, T)" in find_convention(perturbed(Graph(), 0), Spec()).convention.sentence

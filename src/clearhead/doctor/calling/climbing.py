@@ -27,7 +27,7 @@ from clearhead.doctor.calling.names import (
     is_aside,
     parameters_of,
 )
-from clearhead.doctor.calling.numbers import form_of_width, forms_of, numbers_of, spans_of
+from clearhead.doctor.calling.numbers import form_of_width, forms_of, lengths_told, numbers_of, spans_of
 from clearhead.doctor.calling.sizes import (
     LARGEST,
     LONGEST,
@@ -47,8 +47,16 @@ CALLS, SECONDS = 2000, 8.0  # after which the search is given up
 ROUNDS = 6  # through all arguments
 SHALLOW = 8  # modules in one call of a model
 STEPS = 4  # towards a size
-PLAIN = ["zeros (B)", "halves (B)", "halves (B, 1)", "0", "1", "None", "False", "device"]  # what reads no tokens
-TOKENS = ("ids", "ids as an array", "ids as a pair with positions", "ids as (B, T, 2) with positions")
+PLAIN = [  # what reads no tokens
+    "zeros (B)", "halves (B)", "halves (B, 1)", "False (B)", "True (B, T, T)", "0", "1", "None", "False", "device",
+]  # fmt: skip
+TOKENS = (
+    "ids",
+    "ids as (B, T, 1)",
+    "ids as an array",
+    "ids as a pair with positions",
+    "ids as (B, T, 2) with positions",
+)
 OF_TYPES = {
     "bool": ["False", "True"],
     "int": ["0", "1", "2", "4"],
@@ -96,10 +104,9 @@ class Climb:
         self.height(tried)
         return self.outcomes[tried][1].message
 
-    def climbed(self, start: Convention) -> CallAttempt:
+    def climbed(self, start: CallAttempt) -> CallAttempt:
         """The call that gets furthest from this one on."""
-        best = CallAttempt(start, self.lengths[0], self.lengths[0])
-        best = self._better(best, self._of_other_lengths(best))
+        best = self._better(start, self._of_other_lengths(start))
         for _ in range(ROUNDS):
             before, best = best, self._with_names(best)
             for name, _ in best.convention.call:
@@ -225,8 +232,8 @@ def climbed(model: nn.Module, start: Convention, lengths: Sequence[int], problem
     """
     climb = Climb(model, lengths)
     highest: CallAttempt | None = None
-    for convention in _starts(model, start):
-        best = climb.climbed(convention)
+    for attempt in _starts(climb, start):
+        best = climb.climbed(attempt)
         if climb.height(best).works:
             for variant in _variants(climb, best):
                 if climb.height(variant).works and (known := climb.outcomes[variant][1].known):
@@ -248,23 +255,30 @@ def _likeliest(name: str) -> str:
     return fillers_of_aside(name)[0] if is_aside(name) else "ids"
 
 
-def _starts(model: nn.Module, start: Convention) -> Iterator[Convention]:
-    """Ids for all that is required, with and without what may be left out, or in one dict; and in parts."""
-    parameters = parameters_of(model)
+def _starts(climb: Climb, start: Convention) -> Iterator[CallAttempt]:
+    """Ids for all that is required, with and without what may be left out, or in one dict; short ones, and in parts."""
+    parameters = parameters_of(climb.model)
     required = [(p.name, _likeliest(p.name)) for p in parameters if p.default is p.empty]
     optional = [p.name for p in parameters if p.default is None and not (CACHE.search(p.name) or FLAG.search(p.name))]
+    of_rows = {name: "zeros (B)" for name, filler in required if filler == "ids" and OF_ROWS.search(name)}
     calls = [tuple(required), (*required, *((name, "None") for name in optional[:4]))]
+    if len(of_rows) < sum(filler == "ids" for _, filler in required):
+        calls.insert(0, tuple((name, of_rows.get(name, filler)) for name, filler in required))
     starts = [replace(start, call=call) for call in dict.fromkeys(calls) if call]
     if len(parameters) == 1 and CONTAINER.match(parameters[0].name):
         starts.append(replace(start, call=(), as_dict=True))
-    yield from (replace(start, stepwise=True) for start in starts if any(START.search(name) for name, _ in start.call))
-    yield from starts
-    yield from (replace(start, at_once=1, unbatched=unbatched) for unbatched in (False, True) for start in starts)
+    T = (*lengths_told(climb.model), *climb.lengths)[0]
+    stepwise = (replace(start, stepwise=True) for start in starts if any(START.search(name) for name, _ in start.call))
+    yield from (CallAttempt(start, T, T) for start in (*stepwise, *starts))
+    short = min(climb.lengths[:4])
+    yield from (CallAttempt(start, short, short) for start in starts if short != T)
+    parts = (replace(start, at_once=1, unbatched=unbatched) for unbatched in (False, True) for start in starts)
+    yield from (CallAttempt(start, T, T) for start in parts)
 
 
 def _variants(climb: Climb, best: CallAttempt) -> Iterator[CallAttempt]:
     """The call with rows of another length or width where that is free, with a source, and with other masks."""
-    lengths = [] if best.T in climb.lengths else [*climb.lengths[:2]]
+    lengths = [] if best.T in climb.lengths[:2] else [*climb.lengths[:2]]
     lengths += lengths_near(climb.model, best.T) if is_width(climb.model, best.T) else []
     others = (replace(best, T=T, S=T) for T in lengths if T <= LONGEST)
     best = _unlike(climb, next((other for other in others if climb.height(other).works), best))

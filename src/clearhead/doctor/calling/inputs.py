@@ -132,8 +132,10 @@ def filler_of(name: str) -> Filler:
         ids = FILLERS[role](inputs, time_first)
         if not isinstance(ids, Tensor):
             return None
+        if form in ("an array", "(B, T, 1)"):
+            return ids.numpy() if form == "an array" else ids[..., None]
         if form not in PAIRED:
-            return as_numbers(ids, name) if form != "an array" else ids.numpy()
+            return as_numbers(ids, name)
         positions = torch.arange(ids.shape[0 if time_first else 1]).expand(ids.shape[::-1] if time_first else ids.shape)
         pair = ids, (positions.t() if time_first else positions).clone()
         return pair if form == PAIRED[0] else torch.stack(pair, -1)
@@ -168,6 +170,8 @@ FILLERS: dict[str, Filler] = {
     "zeros (B)": lambda inputs, _: torch.zeros(len(inputs.ids), dtype=torch.long),
     "halves (B)": lambda inputs, _: torch.full((len(inputs.ids),), 0.5),
     "halves (B, 1)": lambda inputs, _: torch.full((len(inputs.ids), 1), 0.5),
+    "False (B)": lambda inputs, _: torch.zeros(len(inputs.ids), dtype=torch.bool),
+    "True (B, T, T)": lambda inputs, _: torch.ones(*inputs.ids.shape, inputs.ids.shape[1], dtype=torch.bool),
     "device": lambda inputs, _: inputs.ids.device,
     **{f"keep: {form}": keep_filler(form, False) for form in KEEP_FORMS},
     **{f"source keep: {form}": keep_filler(form, True) for form in KEEP_FORMS},

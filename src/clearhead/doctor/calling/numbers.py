@@ -21,6 +21,9 @@ SIGNALS = (512, 3000)  # samples of a signal
 FRAMES = (8, 4, 16)  # of a video, where the model tells none
 SIZE_NAMES = re.compile(r"(^|_)(image|img|input|in|patches)_?(size|res|resolution|dim|shape|hw?)$|^resolution$|^size$")
 FRAME_NAMES = re.compile(r"^(num_|n_|max_)?(frames?|clip_?len|clip_length)$|^(num|n)_?frames")
+LENGTH_NAMES = re.compile(
+    r"^(seq|sequence|context|window|history|input|src|source)_?(len|length)$|^(look_?back|window(_size)?|n?_?time_?steps)$"
+)
 FORM = re.compile(
     r" as (?:(?P<width>\d+) (?P<whole>whole )?numbers(?P<turned> in rows)?|(?P<sizes>\d+(?: x \d+)+) pixels)$"
 )
@@ -177,6 +180,12 @@ def _settings(model: nn.Module) -> Iterator[tuple[str, object]]:
     for module in model.modules():
         yield from vars(module).items()
         yield from settings_of(module).items()
+
+
+def lengths_told(model: nn.Module) -> list[int]:
+    """Lengths of rows that it holds by name."""
+    lengths = (value for name, value in _settings(model) if LENGTH_NAMES.search(name))
+    return [length for length in dict.fromkeys(lengths) if type(length) is int and 1 < length <= 128]
 
 
 def numbers_of(model: nn.Module) -> list[int]:

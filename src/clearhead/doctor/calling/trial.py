@@ -161,7 +161,13 @@ def try_call(
         vocabs = {"ids": V, "source": sizes.get("source", V)}
         V, source_V = (vocabs[role] if located.reads_words(role) else WORDS for role in ("ids", "source"))
         T, S = inputs.ids.shape[1], tried.S if inputs.source is None else inputs.source.shape[1]
-        return Outcome(_fitted(model, WorkingCall(located, T, S, V, source_V)), BLIND if is_blind else "")
+        known = _fitted(model, WorkingCall(located, T, S, V, source_V))
+        if reads:  # what holds ids may be no tokens
+            ordinary = known.inputs
+            located.logits(model, ordinary)
+            if not torch.equal(ordinary.ids, known.inputs.ids):
+                return Outcome(None, "it writes into what holds ids")
+        return Outcome(known, BLIND if is_blind else "")
     return Outcome(None, attempted.sentence(400), attempted.error)
 
 
