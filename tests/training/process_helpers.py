@@ -15,7 +15,7 @@ from torch.multiprocessing.spawn import start_processes
 LIMIT = 120.0  # seconds
 
 
-def run_processes(function: Callable[..., object], world_size: int, *args: object) -> list[Any]:
+def run_processes(function: Callable[..., object], world_size: int, *args: object, limit: float = LIMIT) -> list[Any]:
     """What `function(*args)` returns in each process, in the order of their ranks; one process is this one."""
     if world_size == 1:
         return [function(*args)]
@@ -24,12 +24,12 @@ def run_processes(function: Callable[..., object], world_size: int, *args: objec
             _join, (world_size, folder, function, args), nprocs=world_size, join=False, start_method="spawn"
         )
         assert context is not None
-        end = time.monotonic() + LIMIT
+        end = time.monotonic() + limit
         while not context.join(timeout=1):  # True once all have ended; it raises what one of them raised
             if time.monotonic() > end:
                 for process in context.processes:
                     process.kill()
-                raise AssertionError(f"{world_size} processes did not end within {LIMIT:g} seconds")
+                raise AssertionError(f"{world_size} processes did not end within {limit:g} seconds")
         return [torch.load(Path(folder) / str(rank), weights_only=True) for rank in range(world_size)]
 
 

@@ -90,7 +90,7 @@ def test_a_head_in_chunks_gives_the_gradient_of_all_logits_at_once(
     inputs, targets = ragged_batch(4, 4, 0.3)
     head_rows: list[int] = []
     model.get_submodule("lm_head").register_forward_hook(lambda *args: head_rows.append(len(args[2])))
-    loss_fn = make_loss_fn(model.body, head=model.head, parameters=list(model.parameters()))
+    loss_fn = make_loss_fn(model.body, head=model.head, parameters=lambda: list(model.parameters()))
     loss = backward(loss_fn, (inputs, targets), tokens=counted_tokens(targets))
     assert max(head_rows) <= rows
     assert sum(head_rows[1:]) == counted_tokens(targets), "on a CPU the head sees no row that is not counted"
@@ -111,7 +111,6 @@ def test_a_frozen_body_leaves_the_head_to_learn() -> None:
         parameter.requires_grad_(name.startswith("lm_head"))
     inputs, targets = ragged_batch(5, 3, 0.2)
     learned = [p for p in model.parameters() if p.requires_grad]
-    backward(
-        make_loss_fn(model.body, head=model.head, parameters=learned), (inputs, targets), tokens=counted_tokens(targets)
-    )
+    loss_fn = make_loss_fn(model.body, head=model.head, parameters=lambda: learned)
+    backward(loss_fn, (inputs, targets), tokens=counted_tokens(targets))
     assert {name for name in gradients(model) if gradients(model)[name].any()} == {"lm_head.weight"}

@@ -1,81 +1,148 @@
-"""Several processes that share a training take the steps that one takes alone."""
+"""Several processes that share a training take the steps that one takes alone, with DDP and with FSDP."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from process_helpers import run_processes
+from process_models import TRANSLATOR, continued, first_gradient, gathered_weights, process_model, resumed
 from torch import Tensor
-from training_helpers import start, tiny_batch, tiny_config
+from training_helpers import tiny_config
 
-from clearhead.training import Processes, Stepped, fit
-from clearhead.training.checkpoints import named_tensors
-from clearhead.training.loss import counted_tokens
-from clearhead.training.train_step import TrainStep
+from clearhead.training import Processes, build_optimizer, checkpoints
+from clearhead.training.sharding import is_shared_out, shard_of
 
 STEPS = 50
 TEXT = "käse" * 1000
+MODELS: dict[str, dict[str, Any]] = {"language model": {}, "translator": TRANSLATOR}
+
+Case = tuple[str, str, dict[str, Any]]  # how the processes share, the model, the options of the training
+CASES: list[Case] = [
+    ("ddp", "language model", {"optimizer": "adamw", "micro_batches": 3}),
+    ("ddp", "translator", {"optimizer": "muon", "micro_batches": 1, "steps": 10}),
+    ("fsdp", "translator", {"optimizer": "muon", "micro_batches": 2, "steps": 10}),
+]
+MORE_CASES: list[Case] = [
+    *(
+        ("fsdp", name, {"optimizer": optimizer, "micro_batches": n, "recompute": recompute})
+        for name in MODELS
+        for optimizer in ("adamw", "muon", "sgd", "adam")
+        for n, recompute in ((1, "none"), (2, "blocks"), (3, "none"))
+    ),
+    *(
+        ("ddp", name, {"optimizer": optimizer, "micro_batches": n})
+        for name in MODELS
+        for optimizer in ("adamw", "muon")
+        for n in (1, 2, 3)
+    ),
+]
+MUON = {"optimizer": "muon", "steps": 3}
+GRADIENTS = [  # and the rows of a batch; of one row, three of four processes have none
+    ("ddp", "language model", 3),
+    *((parallel, "translator", 1) for parallel in ("ddp", "fsdp")),
+]
+MORE_GRADIENTS = [(parallel, name, rows) for parallel in ("ddp", "fsdp") for name in MODELS for rows in (4, 3, 1)]
 
 
-def trained(options: dict[str, Any]) -> dict[str, Tensor]:
-    """The losses of every step, and the weights at the end."""
-    config = tiny_config(steps=STEPS, **options)
-    model, optimizer, state = start(config, dropout=0.0)
-    events = fit(model, config, tiny_batch, optimizer=optimizer, state=state)
-    losses = [event.loss for event in events if isinstance(event, Stepped)]
-    return {"losses": torch.tensor(losses, dtype=torch.float64), **named_tensors(model)}
-
-
-def first_gradient(options: dict[str, Any], rows: int) -> dict[str, Tensor]:
-    config = tiny_config(**options)
-    model, _, _ = start(config, dropout=0.0)
-    batch = tuple(tensor[:rows] for tensor in tiny_batch(3))
-    TrainStep(model, config).gradient(batch, tokens=counted_tokens(batch[-1]), seed=1, step=0)
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-
-
-CASES = [{"optimizer": name, "micro_batches": parts} for name in ("adamw", "muon") for parts in (1, 2, 3)]
-ROWS = (4, 3, 1)  # in a batch; of one row, three of four processes have none
-
-
-def results() -> dict[str, Any]:
+def results(cases: list[Case], gradients: list[tuple[str, str, int]], folder: Path) -> dict[str, Any]:
     """Everything that the tests below compare, in one start: starting a process takes longer than training in it."""
     return {
-        "trained": [trained(case) for case in CASES],
-        "gradients": [first_gradient({}, rows) for rows in ROWS],
+        "trained": [continued(process_model(p, MODELS[model]), {"steps": STEPS, **o}) for p, model, o in cases],
+        "gradients": {
+            str(key): first_gradient(process_model(key[0], MODELS[key[1]]), {"micro_batches": 2}, key[2])
+            for key in gradients
+        },
+        "saved": resumed(folder, "fsdp", TRANSLATOR, MUON),
         "settled": settled(),
+        "divided": divided(),
+        "shares": shares(),
     }
 
 
 @pytest.fixture(scope="module")
-def alone() -> dict[str, Any]:
-    return results()
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With checkpoints of what was saved by one process, by two and by four."""
+    return tmp_path_factory.mktemp("saved")
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path) -> dict[str, Any]:
+    return results(CASES, GRADIENTS, folder / "1")
 
 
 @pytest.fixture(scope="module", params=[2, 4])
-def shared(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+def shared(request: pytest.FixtureRequest, folder: Path) -> list[dict[str, Any]]:
     """Of each process."""
-    return run_processes(results, request.param)
+    return run_processes(results, request.param, CASES, GRADIENTS, folder / str(request.param), limit=240)
+
+
+def compare_trainings(alone: dict[str, Any], shared: list[dict[str, Any]], cases: list[Case]) -> None:
+    for index, case in enumerate(cases):
+        expected, first = alone["trained"][index], shared[0]["trained"][index]
+        torch.testing.assert_close(first["steps"], expected["steps"], rtol=0, atol=1e-5, msg=str(case))
+        for process in shared:  # they stay replicas
+            assert all(torch.equal(process["trained"][index][name], first[name]) for name in expected), case
+
+
+def compare_gradients(alone: dict[str, Any], shared: list[dict[str, Any]]) -> None:
+    for key, expected in alone["gradients"].items():
+        for process in shared:
+            gradients = process["gradients"][key]
+            assert gradients.keys() == expected.keys()
+            for name in expected:
+                torch.testing.assert_close(gradients[name], expected[name], rtol=0, atol=1e-6, msg=f"{name}, {key}")
 
 
 def test_losses_do_not_depend_on_the_number_of_processes(alone: dict[str, Any], shared: list[dict[str, Any]]) -> None:
-    for index, case in enumerate(CASES):
-        expected, first = alone["trained"][index], shared[0]["trained"][index]
-        torch.testing.assert_close(first["losses"], expected["losses"], rtol=0, atol=1e-5, msg=str(case))
-        for process in shared:  # they stay replicas
-            assert all(torch.equal(process["trained"][index][name], first[name]) for name in expected), case
+    compare_trainings(alone, shared, CASES)
 
 
 def test_a_gradient_is_that_of_the_whole_batch_also_where_a_process_has_no_rows(
     alone: dict[str, Any], shared: list[dict[str, Any]]
 ) -> None:
-    for index, rows in enumerate(ROWS):
-        expected = alone["gradients"][index]
-        for process in shared:
-            gradients = process["gradients"][index]
-            assert gradients.keys() == expected.keys()
-            for name in expected:
-                torch.testing.assert_close(gradients[name], expected[name], rtol=0, atol=1e-6, msg=f"{name}, {rows}")
+    compare_gradients(alone, shared)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_no_combination_depends_on_the_number_of_processes(world_size: int, tmp_path: Path) -> None:
+    expected = results(MORE_CASES, MORE_GRADIENTS, tmp_path / "1")
+    shared = run_processes(results, world_size, MORE_CASES, MORE_GRADIENTS, tmp_path / "shared", limit=800)
+    compare_trainings(expected, shared, MORE_CASES)
+    compare_gradients(expected, shared)
+
+
+def test_what_processes_save_is_what_they_hold(folder: Path, shared: list[dict[str, Any]]) -> None:
+    checkpoint = checkpoints.newest(folder / str(len(shared)))
+    assert checkpoint is not None
+    model = process_model("ddp", TRANSLATOR, seed=9)
+    optimizer = build_optimizer(model, tiny_config(**MUON))
+    state = checkpoints.load(checkpoint.path, model, optimizer)
+    assert state.step == MUON["steps"]
+    expected = shared[0]["saved"]
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in gathered_weights(model).items())
+    again = checkpoints.save(folder / f"again{len(shared)}", model, optimizer, state, keep=1)
+    for name in (checkpoints.WEIGHTS, checkpoints.OPTIMIZER):  # and the moments are whole as well
+        assert (again / name).read_bytes() == (checkpoint.path / name).read_bytes()
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "adam"])
+def test_a_training_goes_on_with_any_number_of_processes(name: str, optimizer: str, tmp_path: Path) -> None:
+    options = {"optimizer": optimizer, "micro_batches": 2, "schedule": "constant"}
+    alone = resumed(tmp_path / "alone", "ddp", MODELS[name], {**options, "steps": 30})
+    losses, weights = [], dict[str, Tensor]()
+    for link, (world_size, parallel) in enumerate([(1, "ddp"), (2, "fsdp"), (4, "fsdp"), (2, "ddp"), (1, "ddp")]):
+        arguments = tmp_path / "shared", parallel, MODELS[name], {**options, "steps": 6 * (link + 1)}
+        weights = run_processes(resumed, world_size, *arguments)[0]
+        losses.append(weights.pop("steps"))
+    torch.testing.assert_close(torch.cat(losses), alone.pop("steps"), rtol=0, atol=1e-5)
+    for parameter, tensor in weights.items():  # not the same bytes: a sum of gradients has another order
+        torch.testing.assert_close(tensor, alone[parameter], rtol=0, atol=1e-4)
 
 
 def settled() -> tuple[list[int], str]:
@@ -88,3 +155,36 @@ def test_processes_agree_on_the_largest_number_and_on_what_the_first_one_says(
 ) -> None:
     assert alone["settled"] == ([0, 7], TEXT)
     assert [process["settled"] for process in shared] == [([len(shared) - 1, 7], TEXT)] * len(shared)
+
+
+def divided() -> dict[str, Tensor]:
+    batches = [torch.arange(6.0 * n).view(n, 2, 3) for n in (1, 3, 8)]
+    return {str(len(batch)): Processes.joined().divide(torch.exp, batch) for batch in batches}
+
+
+def test_a_divided_computation_has_the_results_of_one(alone: dict[str, Any], shared: list[dict[str, Any]]) -> None:
+    for process in shared:
+        assert all(torch.equal(process["divided"][n], alone["divided"][n]) for n in alone["divided"])
+
+
+def shares() -> dict[str, Any]:
+    """Of a fresh model: the weights, and how many numbers of them this process holds."""
+    model = process_model("fsdp", {"norm": "rmsnorm_plus_one", "positions": "sinusoidal"}, seed=3)
+    held = {name: shard_of(p).numel() for name, p in model.named_parameters()}
+    shared_out = [is_shared_out(p) for p in model.parameters()]
+    return {"weights": gathered_weights(model), "held": held, "all": all(shared_out)}
+
+
+def test_a_model_that_is_shared_out_has_the_weights_of_a_whole_one(
+    alone: dict[str, Any], shared: list[dict[str, Any]]
+) -> None:
+    expected = alone["shares"]["weights"]
+    for process in shared:
+        weights = process["shares"]["weights"]
+        assert weights.keys() == expected.keys()
+        assert all(torch.equal(weights[name], expected[name]) for name in expected)
+        assert process["shares"]["all"]
+    for name, tensor in expected.items():
+        counts = [process["shares"]["held"][name] for process in shared]
+        assert sum(counts) == tensor.numel()
+        assert max(counts) <= -(-len(tensor) // len(shared)) * (tensor.numel() // len(tensor))

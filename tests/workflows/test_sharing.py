@@ -16,8 +16,10 @@ TEXT = "The cat sat on the mat, and the dog sat on the cat. Nobody knew what the
 OPTIONS = """
 --model.n_layers 2 --model.n_heads 2 --model.d_model 16 --model.d_ff 32 --model.block_size 16 --model.dropout 0
 --data.tokenizer char --train.batch_size 6 --train.precision float32 --train.eval_every 5 --train.save_every 5
---train.threads 1 --no-preflight --json
+--train.threads 1 --json
 """.split()  # noqa: SIM905
+
+UNCHECKED = ["--no-preflight"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processes of a machine meet as Linux has them")
 
@@ -39,8 +41,8 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
-def train(folder: Path, world_size: int, steps: int, out: str) -> dict[str, Any]:
-    arguments = ["train", "my.txt", "--out", out, "--train.steps", str(steps), *OPTIONS]
+def train(folder: Path, world_size: int, steps: int, out: str, *options: str, source: str = "my.txt") -> dict[str, Any]:
+    arguments = ["train", source, "--out", out, "--train.steps", str(steps), *OPTIONS, *(options or UNCHECKED)]
     done = finish(command(world_size, *arguments), cwd=folder, env=environment())
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))  # one object: the others print nothing
@@ -61,6 +63,33 @@ def test_two_processes_train_what_one_trains_and_one_goes_on(folder: Path) -> No
     assert losses(folder / "shared") == pytest.approx(losses(folder / "alone"), abs=1e-5)
 
 
+def resume(folder: Path, world_size: int, steps: int, run: str, *options: str) -> None:
+    arguments = ["resume", run, "--train.steps", str(steps), "--json", *options]
+    done = finish(command(world_size, *arguments), cwd=folder, env=environment())
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("source", ["my.txt", "my.tsv"])
+def test_weights_are_shared_out_and_whole_again(source: str, folder: Path) -> None:
+    """A text and sentence pairs, checked before the first step, evaluated, sampled, saved, resumed and read by all."""
+    pairs = [f"{n} cats\t{n} Katzen\n" for n in range(300)]
+    (folder / "my.tsv").write_text("".join(pairs), encoding="utf-8")
+    for run, world_size in (("alone", 1), ("shared", 2)):
+        train(folder, world_size, 10, run, "--train.parallel", "fsdp", source=source)
+    resume(folder, 1, 15, "alone")
+    resume(folder, 2, 12, "shared")
+    resume(folder, 1, 15, "shared")
+    assert losses(folder / "shared") == pytest.approx(losses(folder / "alone"), abs=1e-5)
+    for name in ("samples.md", "config.json"):
+        assert (folder / "shared" / name).read_text(encoding="utf-8").replace("shared", "alone") == (
+            folder / "alone" / name
+        ).read_text(encoding="utf-8")
+    done = finish(command(1, "evaluate", "shared", "--json"), cwd=folder, env=environment())
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_mistake_is_told_once_and_ends_all(folder: Path) -> None:
     done = finish(command(2, "train", "nothing.txt", "--minutes", "1"), cwd=folder, env=environment())
     assert done.returncode != 0
@@ -73,7 +102,7 @@ def test_a_mistake_is_told_once_and_ends_all(folder: Path) -> None:
 def test_a_process_that_is_killed_costs_nothing(folder: Path, kills: int) -> None:
     steps = 40 * (1 + kills // 4)
     whole = train(folder, 2, steps, "whole")
-    arguments = ["train", "my.txt", "--out", "killed", "--train.steps", str(steps), *OPTIONS]
+    arguments = ["train", "my.txt", "--out", "killed", "--train.steps", str(steps), *OPTIONS, *UNCHECKED]
     generator = random.Random(kills)
     with Child(command(2, *arguments, restarts=kills), cwd=folder, env=environment(), stderr=None) as child:
         deadline = time.monotonic() + PATIENCE * (1 + kills)

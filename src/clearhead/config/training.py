@@ -30,6 +30,11 @@ class TrainConfig(Options):
         description="keep only the blocks' inputs for the backward pass and compute the rest again: less memory, "
         "a third more time, the same gradient",
     )
+    parallel: Literal["auto", "ddp", "fsdp"] = Field(
+        "auto",
+        description="several processes: ddp keeps all weights in each of them, fsdp shares the weights out; auto: ddp, "
+        "or fsdp where weights, gradients and optimizer do not fit a GPU",
+    )
     optimizer: str = Field(
         "adamw",
         description="adamw, muon (the blocks' matrices; AdamW for the rest), or a class of torch.optim, as in sgd",

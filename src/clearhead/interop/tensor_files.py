@@ -69,7 +69,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Writable], metadata: Mapping
     """
     rank = {type_: n for n, type_ in enumerate(TYPES.values())}
     order = sorted(tensors, key=lambda name: (rank[tensors[name].type], name))
-    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     end = 0
     for name in order:
         tensor = tensors[name]

@@ -7,7 +7,7 @@ from clearhead.models.encoder_decoder import EncoderDecoder, Memory
 from clearhead.models.encoder_lm import EncoderLM
 from clearhead.models.evaluation import Evaluation
 from clearhead.models.factory import make_attention, make_block, make_norm, make_positions, make_stack
-from clearhead.models.initialization import initialize
+from clearhead.models.initialization import initial_values, initialize
 from clearhead.models.language_model import CausalLM, LanguageModel, rows_at_once
 
 MODELS: dict[str, type[DecoderLM] | type[BigramLM] | type[EncoderLM] | type[EncoderDecoder]] = {
@@ -34,6 +34,7 @@ __all__ = [
     "LanguageModel",
     "Memory",
     "build_model",
+    "initial_values",
     "initialize",
     "make_attention",
     "make_block",

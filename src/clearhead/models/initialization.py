@@ -34,22 +34,30 @@ def initialize(model: nn.Module, config: ModelConfig, seed: int) -> None:
     With `init = "xavier"` all matrices but the tables are uniform with variance 2 / (in + out), so that
     signals keep their size (Glorot & Bengio 2010, equation 16), as the first Transformer's were.
 
-    Numbers are drawn on the CPU in float32 whatever the model's device, so that a seed gives the same model everywhere.
     Parameters on the meta device are skipped.
+    """
+    with torch.no_grad():
+        for parameter, value in initial_values(model, config, seed):
+            parameter.copy_(value)
+
+
+def initial_values(model: nn.Module, config: ModelConfig, seed: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
+    """Every parameter that `initialize` fills, with its value, of the shape (...) of the parameter.
+
+    Numbers are drawn on the CPU in float32 whatever the model's device, so that a seed gives the same model everywhere.
     """
     generator = torch.Generator().manual_seed(seed)
     draw = INITIALIZATIONS[config.init]
     tables, writers = dict(_tables(model, config)), dict(_residual_writers(model))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if parameter.is_meta:
-                continue
-            if name.endswith(".bias") or tables.get(name) == 0:
-                parameter.zero_()
-            elif name in tables:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * tables[name])
-            elif parameter.dim() >= 2:
-                parameter.copy_(draw(parameter.shape, writers.get(name, 1), generator))
+    for name, parameter in model.named_parameters():
+        if parameter.is_meta:
+            continue
+        if name.endswith(".bias") or tables.get(name) == 0:
+            yield parameter, torch.zeros(parameter.shape)
+        elif name in tables:
+            yield parameter, torch.randn(parameter.shape, generator=generator) * tables[name]
+        elif parameter.dim() >= 2:
+            yield parameter, draw(parameter.shape, writers.get(name, 1), generator)
 
 
 def _normal(shape: torch.Size, share: int, generator: torch.Generator) -> Tensor:

@@ -7,6 +7,7 @@ from clearhead.training.optimizers import Optimizer, build_optimizer, check_opti
 from clearhead.training.precision import autocast, has_bfloat16, resolve_precision
 from clearhead.training.processes import Processes, ProcessLostError, join_processes
 from clearhead.training.schedules import SCHEDULES, learning_rate
+from clearhead.training.sharding import build_sharded, gathered, is_sharded
 from clearhead.training.train_step import is_out_of_memory
 
 __all__ = [
@@ -22,11 +23,14 @@ __all__ = [
     "TrainingState",
     "autocast",
     "build_optimizer",
+    "build_sharded",
     "check_optimizer",
     "checkpoints",
     "fit",
+    "gathered",
     "has_bfloat16",
     "is_out_of_memory",
+    "is_sharded",
     "join_processes",
     "learning_rate",
     "resolve_precision",

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
+from clearhead.training.sharding import shard_of
+
 
 class AdamW:
     """Adam with decoupled weight decay, on matrices only: norms and biases do not decay."""
@@ -45,10 +47,10 @@ class AdamW:
 
     def _move(self, moved: Mapping[str, nn.Parameter], rate: float, weight_decay: float) -> None:
         adamw(
-            list(moved.values()),
-            [p.grad for p in moved.values() if p.grad is not None],
-            [self.state[f"{name}.mean"] for name in moved],
-            [self.state[f"{name}.square"] for name in moved],
+            [shard_of(p) for p in moved.values()],
+            [shard_of(p.grad) for p in moved.values() if p.grad is not None],
+            [shard_of(self.state[f"{name}.mean"]) for name in moved],
+            [shard_of(self.state[f"{name}.square"]) for name in moved],
             [],
             [self.state[f"{name}.step"] for name in moved],
             fused=self.fused or None,

@@ -1,19 +1,26 @@
 """Checkpoints: folders `step-00002000/` with weights, the optimizer's moments, the state, and a manifest. No pickle."""
 
 import dataclasses
+import os
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from clearhead.config import ModelConfig
 from clearhead.errors import ClearheadError, DataError
 from clearhead.files import damage, finish_folder, read_json, remove_folder, remove_litter, start_folder, write_json
+from clearhead.interop.tensor_files import Writable, write_tensors
+from clearhead.models import LanguageModel, build_model
 from clearhead.training.events import TrainingState
 from clearhead.training.optimizers import Optimizer
+from clearhead.training.processes import Processes, naming_the_lost
+from clearhead.training.sharding import Unfilled, fill, is_sharded, shard_of, whole
 
 WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 
@@ -35,16 +42,25 @@ def save(
 
     A crash at any moment leaves the earlier checkpoints whole; they are removed only once the new one is.
 
+    Of several processes the first one writes. Where they share the weights out all call this, and it gathers one tensor
+    at a time.
+
     Raises:
         ClearheadError: it could not be written (no space on disk, no right to); the one before it is as it was.
     """
-    final = path_of(folder, state.step)
+    final, files = path_of(folder, state.step), _files(model, optimizer)
+    if not Processes.joined().is_first:
+        for content, metadata in files.values() if is_sharded(model) else ():
+            with naming_the_lost():
+                write_tensors(Path(os.devnull), content, metadata)
+        return final
     try:
         folder.mkdir(parents=True, exist_ok=True)
         remove_litter(folder)
         temporary = start_folder(final)
-        save_file(_contiguous(named_tensors(model)), temporary / WEIGHTS)
-        save_file(_contiguous(optimizer.state), temporary / OPTIMIZER, metadata={"optimizer": optimizer.kind})
+        for name, (content, metadata) in files.items():
+            with naming_the_lost():
+                write_tensors(temporary / name, content, metadata)
         write_json(temporary / STATE, dataclasses.asdict(state))
         finish_folder(temporary, final)
         _prune(folder, state, keep, every)
@@ -118,6 +134,18 @@ def load(path: Path, model: nn.Module, optimizer: Optimizer | None = None) -> Tr
     return state
 
 
+def read_model(path: Path, config: ModelConfig) -> LanguageModel:
+    """The model of the checkpoint at `path`, on the CPU. Its numbers stay in the file until they are used.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    with Unfilled():
+        model = build_model(config)
+    model.load_state_dict(_read_tensors(path / WEIGHTS), assign=True)
+    return model
+
+
 def faults(folder: Path) -> tuple[str, ...]:
     """A sentence for each damaged checkpoint. Reads every byte of them all."""
     known = ((path, _fault(path)) for path in _checkpoints(folder))
@@ -136,13 +164,14 @@ def load_mean(folder: Path, model: nn.Module, count: int, *, every: int = 1) -> 
     if not whole:
         raise DataError(f"there is no whole checkpoint in {folder} to take a mean of; train again")
     weights = named_tensors(model)
-    sums = {name: torch.zeros_like(tensor, dtype=torch.float64, device="cpu") for name, tensor in weights.items()}
+    shards = {name: shard_of(tensor) for name, tensor in weights.items()}
+    sums = {name: torch.zeros_like(tensor, dtype=torch.float64, device="cpu") for name, tensor in shards.items()}
     for path in whole:
         load_tensors(path / WEIGHTS, weights)
-        for name, tensor in weights.items():
+        for name, tensor in shards.items():
             sums[name] += tensor.cpu()
     with torch.no_grad():
-        for name, tensor in weights.items():
+        for name, tensor in shards.items():
             tensor.copy_(sums[name] / len(whole))
     return len(whole)
 
@@ -171,8 +200,11 @@ def not_finite(model: nn.Module, optimizer: Optimizer) -> str | None:
     """The first tensor of weights and moments with a number that is not finite; waits for the device once."""
     tensors = {**named_tensors(model), **optimizer.state}
     device = next(iter(named_tensors(model).values())).device
-    finite = torch.stack([tensor.isfinite().all().to(device, non_blocking=True) for tensor in tensors.values()])
-    return next((name for name, good in zip(tensors, finite.tolist(), strict=True) if not good), None)
+    finite = [shard_of(tensor).isfinite().all().to(device, non_blocking=True) for tensor in tensors.values()]
+    faults = tuple(torch.stack(finite).logical_not().tolist())
+    if is_sharded(model):
+        faults = Processes.joined().agree(*faults)
+    return next((name for name, fault in zip(tensors, faults, strict=True) if fault), None)
 
 
 def load_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -195,7 +227,17 @@ def load_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         raise DataError(f"{path} has a tensor {extra[0]} that the model has not: it is of another architecture")
     with torch.no_grad():
         for name, tensor in tensors.items():
-            tensor.copy_(stored[name])
+            fill(tensor, stored[name])
+
+
+def _files(model: nn.Module, optimizer: Optimizer) -> dict[str, tuple[dict[str, Writable], dict[str, str]]]:
+    """The tensors of each file, and its metadata."""
+
+    def writable(tensors: Mapping[str, Tensor]) -> dict[str, Writable]:
+        return {name: Writable(tuple(t.shape), t.dtype, partial(whole, t)) for name, t in tensors.items()}
+
+    kind = {"optimizer": optimizer.kind}
+    return {WEIGHTS: (writable(named_tensors(model)), {}), OPTIMIZER: (writable(optimizer.state), kind)}
 
 
 def _prune(folder: Path, state: TrainingState, keep: int, every: int) -> None:
@@ -247,10 +289,6 @@ def _optimizer_kind(path: Path) -> tuple[str, list[str]]:
             return str((file.metadata() or {}).get("optimizer", "another optimizer")), list(file.keys())
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path} cannot be read ({_reason(error)}); use another checkpoint") from error
-
-
-def _contiguous(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 
 def _shape(tensor: Tensor) -> str:

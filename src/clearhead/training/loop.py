@@ -18,7 +18,9 @@ from clearhead.training.checkpoints import not_finite
 from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped, TrainingState
 from clearhead.training.loss import Forward, counted_tokens
 from clearhead.training.optimizers import Optimizer, build_optimizer
+from clearhead.training.processes import Processes
 from clearhead.training.schedules import learning_rate
+from clearhead.training.sharding import is_sharded, shard_of
 from clearhead.training.train_step import TrainStep
 
 DIVERGED = 1.0  # nats above the first loss; a model that learns never gets there
@@ -173,9 +175,7 @@ class _Loop:
         self.model.train()
         self.model.zero_grad(set_to_none=True)
         loss = self.train_step.gradient(tensors, tokens=tokens, seed=self.seed, step=step)
-        norm = clip_gradient(self.model, self.config.max_grad_norm)
-        group = self.train_step.processes  # each has the loss of its rows, and all have the norm of the same gradient
-        loss_and_norm = group.sum(torch.stack([loss, norm / group.world_size])).tolist()
+        loss_and_norm = clip_gradient(self.model, self.config.max_grad_norm, loss, self.train_step.processes).tolist()
         return loss_and_norm[0], loss_and_norm[1]
 
     def _advance(self, tokens: int, *, finite: bool) -> None:
@@ -224,9 +224,22 @@ class _Loop:
         )
 
 
-def clip_gradient(model: nn.Module, limit: float) -> Tensor:
-    """Scale the gradient down to norm `limit` where it is longer; returns its norm from before, ()."""
-    return nn.utils.clip_grad_norm_(model.parameters(), limit)
+def clip_gradient(model: nn.Module, limit: float, loss: Tensor, group: Processes) -> Tensor:
+    """Scale the gradient down to norm `limit` where it is longer.
+
+    Returns:
+        The sum of the processes' losses, and the norm of the gradient from before, (2,).
+    """
+    learned = [p for p in model.parameters() if p.grad is not None]
+    norm = nn.utils.get_total_norm([shard_of(p.grad) for p in learned if p.grad is not None])
+    if is_sharded(model):  # each has the norm of its shards
+        loss_sum, square = group.sum(torch.stack([loss.double(), norm.double().square()]))
+        loss_and_norm = torch.stack([loss_sum, square.sqrt()]).to(norm.dtype)
+        norm = loss_and_norm[1]
+    else:  # and here all have the norm of the same gradient
+        loss_and_norm = group.sum(torch.stack([loss, norm / group.world_size]))
+    nn.utils.clip_grads_with_norm_(learned, limit, norm)
+    return loss_and_norm
 
 
 def _is_due(step: int, every: int, steps: int) -> bool:

@@ -77,7 +77,8 @@ def token_loss_sum(
         plain = F.cross_entropy(precise.detach(), flat_targets, ignore_index=IGNORED, reduction="sum")
         return smoothed, plain
     counted = flat_targets != IGNORED
-    if head is not None and hidden.device.type == "cpu" and not counted.all():  # elsewhere one would wait for the count
+    # Elsewhere than on a CPU one would wait for the count; and where nothing counts, the gradient of the head is 0.
+    if head is not None and hidden.device.type == "cpu" and counted.any() and not counted.all():
         flat_hidden, flat_targets = flat_hidden[counted], flat_targets[counted]
     smoothed, plain = _LossSum.apply(smoothing, head, flat_targets, flat_hidden, *parameters)  # type: ignore[no-untyped-call]
     return smoothed, plain
@@ -169,18 +170,19 @@ def make_loss_fn(
     smoothing: Smoothing = NO_SMOOTHING,
     *,
     head: Head | None = None,
-    parameters: Sequence[Tensor] = (),
+    parameters: Callable[[], Sequence[Tensor]] = tuple,
 ) -> LossFunction:
     """Compose body, head and loss into one function, so that torch.compile sees them all.
 
     Args:
         body: called with all of a batch's tensors but the last, gives hidden states (B, T, D), or with no head logits.
-        smoothing, head, parameters: see `token_loss_sum`.
+        smoothing, head, parameters: see `token_loss_sum`; the parameters as they are once the body has run.
     """
 
     def loss_fn(*batch: Tensor) -> tuple[Tensor, Tensor]:
         *inputs, targets = batch
-        return token_loss_sum(body(*inputs), targets, smoothing, head=head, parameters=parameters)
+        hidden = body(*inputs)
+        return token_loss_sum(hidden, targets, smoothing, head=head, parameters=parameters())
 
     return loss_fn
 
@@ -209,8 +211,6 @@ def backward(
     loss = torch.zeros((), device=batch[-1].device)
     micro_batches = list(zip(*(tensor.tensor_split(parts) for tensor in batch), strict=True))
     filled = [micro_batch for micro_batch in micro_batches if len(micro_batch[-1])]
-    if not filled and world_size > 1:
-        filled = micro_batches[:1]  # a process without rows takes part, or the others wait for it
     for index, micro_batch in enumerate(filled):
         with nullcontext() if index == len(filled) - 1 else no_sync():
             smoothed, plain = loss_fn(*micro_batch)

@@ -11,6 +11,9 @@ from collections.abc import Collection, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
+from clearhead.training.processes import Processes
+from clearhead.training.sharding import is_shared_out, shard_of, share_of, whole
+
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of a quintic steep at zero: singular values end in about 0.7..1.2
 EPSILON = 1e-7
 
@@ -59,18 +62,20 @@ class Muon:
         moved = {name: p for name, p in self.parameters.items() if p.grad is not None}
         if not moved:
             return
+        group = Processes.joined()  # each orthogonalizes its share of the matrices
         matrices: list[Tensor] = list(moved.values())
         gradients = [p.grad for p in matrices if p.grad is not None]
         means = [self.state[f"{name}.momentum"] for name in moved]
         torch._foreach_lerp_(means, gradients, 1 - self.momentum)
         ahead = torch._foreach_lerp(gradients, means, self.momentum)
         torch._foreach_mul_(matrices, 1 - rate * self.weight_decay)
-        for members in _by_shape(matrices):
-            wide = torch.stack([_wide(ahead[i]) for i in members]).to(self.precision)  # (N, R, C)
-            updates = orthogonalize(wide).to(matrices[members[0]].dtype)
+        for members in _by_shape(matrices, group.world_size):
+            wide = torch.stack([_wide(whole(ahead[i])) for i in members]).to(self.precision)  # (N, R, C)
+            updates = group.divide(orthogonalize, wide).to(matrices[members[0]].dtype)
             alike = [matrices[i] for i in members]
             turned = [update.mT if _is_tall(m) else update for m, update in zip(alike, updates, strict=True)]
-            torch._foreach_add_(alike, turned, alpha=-rate * rms_scale(tuple(updates.shape[1:])))
+            own = [share_of(update, m) for m, update in zip(alike, turned, strict=True)]
+            torch._foreach_add_([shard_of(m) for m in alike], own, alpha=-rate * rms_scale(tuple(updates.shape[1:])))
 
 
 def _is_tall(matrix: Tensor) -> bool:
@@ -81,9 +86,13 @@ def _wide(matrix: Tensor) -> Tensor:
     return matrix.mT if _is_tall(matrix) else matrix
 
 
-def _by_shape(matrices: Sequence[Tensor]) -> list[list[int]]:
-    """Indices of the matrices whose wide forms have one shape and type, so that one product serves them all."""
+def _by_shape(matrices: Sequence[Tensor], world_size: int) -> list[list[int]]:
+    """Indices of the matrices whose wide forms have one shape and type, so that one product serves them all.
+
+    Of matrices that processes share out, no more than one for each process, because in here they are whole.
+    """
     groups: dict[tuple[object, ...], list[int]] = {}
     for i, matrix in enumerate(matrices):
         groups.setdefault((_wide(matrix).shape, matrix.dtype, matrix.device), []).append(i)
-    return list(groups.values())
+    most = world_size if is_shared_out(matrices[0]) else len(matrices)
+    return [members[start : start + most] for members in groups.values() for start in range(0, len(members), most)]

@@ -5,7 +5,7 @@ alone is rank 0 of 1, and asks nobody.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from clearhead.data import IGNORED
 from clearhead.errors import ClearheadError
 
 TIMEOUT = timedelta(minutes=10)  # that a process waits for the others; a checkpoint may take minutes
@@ -44,8 +45,18 @@ class Processes:
         return self.rank == 0
 
     def rows(self, batch: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """This process's rows of a batch that all of them have built, (B, ...) -> (about B / world_size, ...)."""
-        return tuple(tensor.tensor_split(self.world_size)[self.rank] for tensor in batch)
+        """This process's rows of a batch that all of them have built, (B, ...) -> (B / world_size, ...) rounded up.
+
+        All have as many, and meet in the same passes: where some lack one, it is the batch's last without its targets.
+        """
+        if self.world_size == 1:
+            return tuple(batch)
+        rows, (*inputs, targets) = torch.arange(len(batch[-1])).tensor_split(self.world_size), batch
+        own, count = rows[self.rank], len(rows[0])
+        filled = torch.cat((own, own.new_full((count - len(own),), len(targets) - 1)))
+        own_targets = targets[filled]
+        own_targets[len(own) :] = IGNORED
+        return (*(tensor[filled] for tensor in inputs), own_targets)
 
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum of everybody's tensor, the same bits everywhere."""
@@ -53,6 +64,20 @@ class Processes:
             with naming_the_lost():
                 dist.all_reduce(tensor)
         return tensor
+
+    def divide(self, function: Callable[[Tensor], Tensor], batch: Tensor) -> Tensor:
+        """The function of a batch, (N, ...) -> (N, ...), of which each process computes its share for all."""
+        if self.world_size == 1:
+            return function(batch)
+        count = -(-len(batch) // self.world_size)
+        own = batch[self.rank * count : (self.rank + 1) * count]
+        share = batch.new_zeros(count, *batch.shape[1:])
+        if len(own):
+            share[: len(own)] = function(own)
+        results = batch.new_empty(self.world_size * count, *batch.shape[1:])
+        with naming_the_lost():
+            dist.all_gather(list(results.chunk(self.world_size)), share)
+        return results[: len(batch)]
 
     def agree(self, *numbers: int) -> tuple[int, ...]:
         """The largest that anybody says of each number; who has no say in one says 0."""

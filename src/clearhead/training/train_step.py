@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from clearhead.config import TrainConfig
-from clearhead.data import IGNORED
 from clearhead.errors import ClearheadError
 from clearhead.models import LanguageModel
 from clearhead.options import option
@@ -17,6 +17,7 @@ from clearhead.training.loss import Forward, LossFunction, Smoothing, backward, 
 from clearhead.training.precision import autocast, resolve_precision
 from clearhead.training.processes import Processes, naming_the_lost
 from clearhead.training.randomness import randomness_of
+from clearhead.training.sharding import is_sharded, unreduced
 
 
 class TrainStep:
@@ -35,14 +36,16 @@ class TrainStep:
         for stack in (module for module in model.modules() if isinstance(module, Stack)):
             stack.recompute = config.recompute == "blocks"
         head, own_body = (model.head, model.body) if isinstance(model, LanguageModel) else (None, model)
-        learned = [p for p in model.parameters() if p.requires_grad]
-        loss_fn = make_loss_fn(body or own_body, smoothing, head=head, parameters=learned)
+        loss_fn = make_loss_fn(body or own_body, smoothing, head=head, parameters=self._learned)
         self._eager_loss_fn: LossFunction = self._in_precision(loss_fn)
         compiles = config.compile == "on" or (config.compile == "auto" and self.device.type == "cuda")
+        compiles &= not is_sharded(model)
         self._loss_fn: LossFunction = torch.compile(self._eager_loss_fn) if compiles else self._eager_loss_fn
         self._no_sync: Callable[[], AbstractContextManager[object]] = nullcontext
         self.processes = Processes.joined()
-        if self.processes.world_size > 1:
+        if is_sharded(model):
+            self._no_sync = partial(unreduced, model)
+        elif self.processes.world_size > 1:
             replica = DistributedDataParallel(_Replica(model, self._loss_fn), gradient_as_bucket_view=True)
             self._loss_fn = self._eager_loss_fn = replica
             self._no_sync = replica.no_sync
@@ -82,6 +85,9 @@ class TrainStep:
                 no_sync=self._no_sync,
             )
 
+    def _learned(self) -> list[nn.Parameter]:
+        return [p for p in self.model.parameters() if p.requires_grad]
+
     def _in_precision(self, loss_fn: LossFunction) -> LossFunction:
         def computed(*batch: Tensor) -> tuple[Tensor, Tensor]:
             with autocast(self.device, self.precision):
@@ -91,19 +97,15 @@ class TrainStep:
 
 
 class _Replica(nn.Module):
-    """A model with its loss, as the module that DDP wraps: the head and the loss are computed in one go."""
+    """A model with its loss, as the module that DDP wraps."""
 
     def __init__(self, model: nn.Module, loss_fn: LossFunction) -> None:
         super().__init__()
         self.model, self.loss_fn = model, loss_fn
 
     def forward(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
-        """A batch, its targets last -> the sums of its losses, (), (); 0 with a zero gradient where nothing counts."""
-        targets = batch[-1]
-        if targets.numel() and (targets.device.type != "cpu" or bool((targets != IGNORED).any())):
-            return self.loss_fn(*batch)
-        nothing = torch.stack([0 * p.sum() for p in self.model.parameters() if p.requires_grad]).sum()
-        return nothing, nothing.detach()
+        """A batch, its targets last -> the sums of its losses, (), ()."""
+        return self.loss_fn(*batch)
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:

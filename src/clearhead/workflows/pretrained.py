@@ -18,7 +18,7 @@ from clearhead.workflows.runs.folder import IMPORTED, RunFolder
 # from 6e-4 to 3e-5. A run names its own optimizer and rate: we keep the one, with fresh state, and divide the other.
 SHARE_OF_RATE = 0.1
 # Of the run that the model comes from, what does not carry over: it suited that training's length, or that machine.
-OF_THAT_TRAINING = {"steps", "warmup_steps", "eval_every", "save_every", "device", "threads", "tensorboard"}
+OF_THAT_TRAINING = {"steps", "warmup_steps", "eval_every", "save_every", "device", "parallel", "threads", "tensorboard"}
 FREE = {"dropout", "attention_dropout", "feedforward_dropout", "block_size"}  # a trained model may be given others
 BATCH = 8  # sequences; of a model from elsewhere, whose blocks are long
 

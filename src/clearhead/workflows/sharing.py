@@ -1,6 +1,7 @@
 """A training on several processes: the first one plans, writes and prints; the others follow it step by step."""
 
 import json
+import math
 import os
 from collections.abc import Callable
 from functools import wraps
@@ -10,16 +11,26 @@ from typing import Any, ParamSpec
 import torch
 
 from clearhead.config import RunConfig
-from clearhead.errors import DataError, InterruptedRunError
+from clearhead.doctor import PreflightReport
+from clearhead.errors import DataError, InterruptedRunError, UsageError
 from clearhead.inference import Evaluation
+from clearhead.inspection import estimate_cost
 from clearhead.models import LanguageModel, build_model
+from clearhead.options import option
 from clearhead.training import (
+    Evaluated,
+    Event,
+    Optimizer,
     Processes,
     ProcessLostError,
+    SaveDue,
     TrainingState,
     build_optimizer,
+    build_sharded,
     checkpoints,
     fit,
+    gathered,
+    is_sharded,
     join_processes,
 )
 from clearhead.workflows.budget import Budget
@@ -44,8 +55,48 @@ def shared(verb: Callable[P, Run]) -> Callable[P, Run]:
     return in_processes
 
 
+def shares_weights(config: RunConfig) -> bool:
+    """Whether the processes share the weights out, as `train.parallel` says.
+
+    Raises:
+        UsageError: the mean of checkpoints is asked for, which needs whole weights.
+    """
+    train, device = config.train, choose_device(config.train.device)
+    if Processes.joined().world_size == 1 or train.parallel == "ddp":
+        return False
+    if train.parallel == "auto":
+        held = estimate_cost(config.model, train).bytes
+        least = held["weights"] + held["gradients"] + held["optimizer"]
+        if device.type != "cuda" or least <= torch.cuda.mem_get_info(device)[0]:
+            return False
+    if train.average_checkpoints > 1:
+        raise UsageError(f"weights that are shared out are not averaged; set {option('train.average_checkpoints', 1)}")
+    return True
+
+
+def build(config: RunConfig, *, sharded: bool) -> LanguageModel:
+    """The fresh model on its device: whole, or this process's share of it."""
+    device = choose_device(config.train.device)
+    if sharded:
+        return build_sharded(config.model, device, seed=config.seed)
+    return build_model(config.model, seed=config.seed).to(device)
+
+
+def preflight_apart(task: Task, config: RunConfig) -> PreflightReport:
+    """The preflight where no process has the whole model: of one with the same options, at most two blocks deep."""
+    depth = {name: min(2, getattr(config.model, name)) for name in ("n_layers", "n_encoder_layers")}
+    shallow = config.model_copy(update={"model": config.model.model_copy(update=depth)})
+    model = build(shallow, sharded=False)
+    return task.preflight(model, build_optimizer(model, config.train), shallow)
+
+
 def lead(
-    run: RunFolder, config: RunConfig | None, state: TrainingState | None = None, *, is_timed: bool = False
+    run: RunFolder,
+    config: RunConfig | None,
+    state: TrainingState | None = None,
+    *,
+    is_timed: bool = False,
+    sharded: bool = False,
 ) -> None:
     """Tell the other processes what is trained, once the run's folder says how. No config: there is nothing to do."""
     group = Processes.joined()
@@ -53,7 +104,7 @@ def lead(
         return
     work: dict[str, Any] = {"run": str(run.folder), "config": None if config is None else config.model_dump()}
     path = None if state is None else checkpoints.path_of(run.checkpoints, state.step)
-    work |= {"checkpoint": str(path) if path and path.is_dir() else None, "is_timed": is_timed}
+    work |= {"checkpoint": str(path) if path and path.is_dir() else None, "is_timed": is_timed, "sharded": sharded}
     group.from_first(json.dumps(work))
 
 
@@ -69,7 +120,7 @@ def follow(group: Processes) -> RunFolder:
         if work["config"] is None:
             return run
         config, task = RunConfig.read(work["config"]), run.task()
-        model = build_model(config.model, seed=config.seed).to(choose_device(config.train.device))
+        model = build(config, sharded=work["sharded"])
         optimizer = build_optimizer(model, config.train)
         resumed = work["checkpoint"] is not None
         state = checkpoints.load(Path(work["checkpoint"]), model, optimizer) if resumed else TrainingState()
@@ -85,13 +136,23 @@ def follow(group: Processes) -> RunFolder:
                 body=task.body(model),
                 steps=planned(group, None) if work["is_timed"] else None,
             )
-            for _ in events:
-                pass
+            for event in events:
+                if is_sharded(model):
+                    take_part(event, run, task, model, optimizer)
     except KeyboardInterrupt:
         raise SystemExit(InterruptedRunError.exit_code) from None
     except ProcessLostError as error:
         raise SystemExit(error.exit_code) from None
     return run
+
+
+def take_part(event: Event, run: RunFolder, task: Task, model: LanguageModel, optimizer: Optimizer) -> None:
+    """Compute and send what the first process needs of this one's weights to sample and to save."""
+    if isinstance(event, Evaluated) and math.isfinite(event.loss):
+        with gathered(model):
+            task.example(model)
+    elif isinstance(event, SaveDue):
+        checkpoints.save(run.checkpoints, model, optimizer, event.state, keep=1)
 
 
 def planned(group: Processes, budget: Budget | None) -> Callable[[int], int]:
@@ -104,7 +165,8 @@ def evaluate(task: Task, model: LanguageModel, config: RunConfig, group: Process
     if group.world_size == 1:
         return task.evaluate(model, config)
     try:
-        share = task.evaluate(model, config, rank=group.rank, world_size=group.world_size)
+        with gathered(model):
+            share = task.evaluate(model, config, rank=group.rank, world_size=group.world_size)
     except DataError:  # there are fewer batches than processes
         share = Evaluation(0.0, 0)
     loss, tokens = group.sum(torch.tensor([share.loss * share.tokens, share.tokens], dtype=torch.float64)).tolist()

@@ -9,7 +9,7 @@ from pathlib import Path
 from clearhead.config import RunConfig
 from clearhead.data import pipe_of, short_name
 from clearhead.errors import FaultError, InterruptedRunError, UsageError
-from clearhead.models import LanguageModel, build_model
+from clearhead.models import LanguageModel
 from clearhead.options import has_arguments
 from clearhead.training import (
     Event,
@@ -38,7 +38,16 @@ from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.recorder import Recorder, drop_records_after
 from clearhead.workflows.runs.report import is_complete, write_report
 from clearhead.workflows.runs.tensorboard import TensorBoard
-from clearhead.workflows.sharing import evaluate, lead, planned, shared, started_before
+from clearhead.workflows.sharing import (
+    build,
+    evaluate,
+    lead,
+    planned,
+    preflight_apart,
+    shared,
+    shares_weights,
+    started_before,
+)
 from clearhead.workflows.signals import interruptible, interruptible_batches, stop_on_output_error
 from clearhead.workflows.tasks import Task, open_task
 
@@ -173,8 +182,11 @@ def _train(
     budget: Budget | None = None,
 ) -> None:
     """The model, the loop and the record, from the newest checkpoint, or from the start if there is none."""
-    model = build_model(config.model, seed=config.seed) if pretrained is None else pretrained.model_for(config.model)
-    model = model.to(choose_device(config.train.device))
+    sharded = shares_weights(config)
+    if pretrained is None or sharded:
+        model = build(config, sharded=sharded)
+    else:
+        model = pretrained.model_for(config.model).to(choose_device(config.train.device))
     optimizer = build_optimizer(model, config.train)
     state = _restore(run, model, optimizer, task, on_event)
     if state.step > config.train.steps:
@@ -183,16 +195,20 @@ def _train(
         on_event = stop_on_output_error(on_event, interrupted)
         if check and state.step == 0:
             fresh = pretrained is None and not run.checkpoints.exists()
-            report = task.preflight(model, optimizer, config, fresh=fresh)
+            report = preflight_apart(task, config) if sharded else task.preflight(model, optimizer, config, fresh=fresh)
             if not report.passed:
                 raise FaultError(report.line())
             on_event(CheckPassed(report.line()))
         if pretrained is not None:  # before the folder is a run: no resume can begin without the trained weights
-            checkpoints.save(run.checkpoints, model, optimizer, state, keep=config.train.keep_checkpoints)
+            first = pretrained.model_for(config.model) if sharded else model
+            moved = build_optimizer(first, config.train) if sharded else optimizer
+            path = checkpoints.save(run.checkpoints, first, moved, state, keep=config.train.keep_checkpoints)
+            if sharded:
+                checkpoints.load(path, model, optimizer)
         run.begin(config, task)
         run.stop_file.unlink(missing_ok=True)  # meant for a training that has ended
         group = Processes.joined()
-        lead(run, config, state, is_timed=budget is not None)
+        lead(run, config, state, is_timed=budget is not None, sharded=sharded)
         events = fit(
             model,
             config.train,
@@ -278,8 +294,8 @@ def _restore(
         best = checkpoints.best(run.checkpoints) or checkpoint
         for notice in best.notices[len(checkpoint.notices) :]:
             on_event(Notice(notice))
-        behind = checkpoints.load(best.path, model)  # a crash came between the checkpoint and the model
-        run.save_model(model, task.special_tokens, step=behind.step)
+        behind = checkpoints.read_state(best.path).step  # a crash came between the checkpoint and the model
+        run.save_model(checkpoints.read_model(best.path, model.config), task.special_tokens, step=behind)
     state = checkpoints.load(checkpoint.path, model, optimizer)
     drop_records_after(run, state.step)
     return state

@@ -24,6 +24,8 @@ from clearhead.training import (
     Stepped,
     TrainingState,
     checkpoints,
+    gathered,
+    is_sharded,
 )
 from clearhead.workflows.events import Observer, Read, Sampled, WeightsAveraged
 from clearhead.workflows.runs.folder import RunFolder
@@ -76,9 +78,12 @@ class Recorder:
     def save(self, state: TrainingState, *, best: bool) -> None:
         """A checkpoint of now; the run's own model follows the best one, and is never missing."""
         self._flush()  # a checkpoint never knows of steps that the log does not
-        checkpoints.save(self.run.checkpoints, self.model, self.optimizer, state, keep=self.keep, every=self.every)
+        path = checkpoints.save(
+            self.run.checkpoints, self.model, self.optimizer, state, keep=self.keep, every=self.every
+        )
         if best or self.run.damage():
-            self.run.save_model(self.model, self.task.special_tokens, step=state.step)
+            model = checkpoints.read_model(path, self.model.config) if is_sharded(self.model) else self.model
+            self.run.save_model(model, self.task.special_tokens, step=state.step)
 
     def _flush(self) -> None:
         self.log.flush()
@@ -105,7 +110,8 @@ class Recorder:
     def begin_from(self, source: str) -> None:
         """The model was trained before, elsewhere: where, and what it writes before the first step."""
         self._log({"kind": "origin", "step": 0, "from": source})
-        self._sample(0)
+        if not is_sharded(self.model):  # the other processes would have to take part, and have not begun
+            self._sample(0)
 
     def averaged(self, event: WeightsAveraged) -> None:
         """Record the result of checkpoint averaging."""
@@ -116,13 +122,15 @@ class Recorder:
         """Record what the corpus's grammar says of the run's model, where there is such a grammar."""
         if self.evaluated is None:
             return
-        score = self.task.grammar_score(self.run.model().to(self.model.device))
+        model = self.run.model()  # on the CPU, which may be the only place for it
+        score = self.task.grammar_score(model if is_sharded(self.model) else model.to(self.model.device))
         if score is not None:
             self._log({"kind": "grammar", "step": self.evaluated, **asdict(score)})
             self.on_event(Read(self.evaluated, score))
 
     def _sample(self, step: int) -> None:
-        example = self.task.example(self.model)
+        with gathered(self.model):
+            example = self.task.example(self.model)
         sampled = Sampled(step, example.text, example.scores)
         self._write(sampled)
         self.on_event(sampled)

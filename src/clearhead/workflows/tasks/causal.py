@@ -11,13 +11,13 @@ from torch import Tensor
 
 from clearhead import data as texts
 from clearhead import inference
-from clearhead.config import DataConfig, RunConfig, SamplingConfig
+from clearhead.config import DataConfig, EngineConfig, RunConfig, SamplingConfig
 from clearhead.data import CORPORA, GrammarScore, TextData, Tokenizer
 from clearhead.doctor import PreflightReport, preflight
 from clearhead.errors import UsageError
 from clearhead.models import CausalLM, LanguageModel
 from clearhead.options import Settings
-from clearhead.training import Optimizer
+from clearhead.training import Optimizer, is_sharded
 from clearhead.wording import whole_words
 from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers, declared
 
@@ -116,7 +116,8 @@ class CausalTask(Task):
 
     def example(self, model: LanguageModel) -> Example:
         assert isinstance(model, CausalLM)
-        return Example(whole_words(inference.generate(model, self.tokenizer, [""], SAMPLE)[0][0]))
+        engine = EngineConfig(engine="eager" if is_sharded(model) else "auto")  # native code reads whole weights
+        return Example(whole_words(inference.generate(model, self.tokenizer, [""], SAMPLE, engine=engine)[0][0]))
 
     def grammar_score(self, model: LanguageModel) -> GrammarScore | None:
         """Each sample begins behind the end of another text; what grows longer than any of the grammar's is cut off."""

@@ -1,17 +1,18 @@
 """The interface of an objective: its data, batches, held-out loss, and a sample."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Self
 
+import torch
 from torch import Tensor
 
 from clearhead import inference
 from clearhead.config import DataConfig, RunConfig
-from clearhead.data import GrammarScore, Tokenizer
+from clearhead.data import IGNORED, GrammarScore, Tokenizer
 from clearhead.doctor import PreflightReport, Spec
 from clearhead.doctor.spec import Kind
 from clearhead.inference import Evaluation
@@ -37,6 +38,14 @@ def declared(model: LanguageModel, kind: Kind, *, fresh: bool) -> Spec:
     """What the doctor is told of a model of ours; tables of n-grams see what has left a window."""
     window = model.config.sliding_window if model.config.longest_ngram == 1 else None
     return Spec(kind=kind, window=window, fresh=fresh)
+
+
+def own_batches(batches: Iterable[Sequence[Tensor]], rank: int, world_size: int) -> Iterator[Sequence[Tensor]]:
+    """A process's batches. All have as many: where some lack one, it is the last of all without its targets."""
+    rest = iter(batches)
+    while together := tuple(islice(rest, world_size)):
+        *inputs, targets = together[min(rank, len(together) - 1)]
+        yield (*inputs, targets if rank < len(together) else torch.full_like(targets, IGNORED))
 
 
 class Task(ABC):
@@ -124,7 +133,7 @@ class Task(ABC):
 
         Of several processes, each reads the batches that are its own: every `world_size`th, from `rank` on.
         """
-        batches = islice(self.held_out(config, limit=config.train.eval_tokens), rank, None, world_size)
+        batches = own_batches(self.held_out(config, limit=config.train.eval_tokens), rank, world_size)
         with autocast(model.device, resolve_precision(config.train, model.device)):
             return inference.evaluate(model, batches, body=self.body(model))
 
