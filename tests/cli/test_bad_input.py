@@ -82,6 +82,7 @@ USAGE = [
     ("train my.txt --train.stpes 5", "unknown option '--train.stpes'; did you mean '--train.steps'?"),
     ("train my.txt --modle.d_model 5", "did you mean '--model.d_model'?"),
     ("train my.txt more", "'more' is one argument too many"),
+    ("train my.txt my.txt", "for several files name their folder, or a pattern in quotes"),
     ("train my.txt --train.steps", "--train.steps needs a value; see"),
     ("train my.txt --train.steps x", "train.steps must be a whole number, not 'x'"),
     ("train my.txt --train.steps 0", "train.steps must be at least 1, not 0"),

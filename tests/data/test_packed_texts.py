@@ -205,6 +205,19 @@ def test_a_string_that_many_rows_share_is_no_bomb_either(tmp_path: Path, monkeyp
         prepare(DataConfig(source=str(path)))
 
 
+def test_a_row_group_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
+    texts = [os.urandom(2000).hex() for _ in range(10_000)]  # 40 MB that no dictionary helps
+    path = as_parquet(tmp_path / "a.parquet", texts, row_group_size=10**6)
+    pool = pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())  # counts from here on
+    pyarrow.set_memory_pool(pool)
+    try:
+        source = documents.files_source("", [path])
+        assert sum(len(text) for document in source.documents() for text in document.pieces) == 40_000_000
+    finally:
+        pyarrow.set_memory_pool(pyarrow.system_memory_pool())
+    assert pool.max_memory() < 15_000_000
+
+
 def test_zstd_may_not_ask_for_gigabytes(tmp_path: Path) -> None:
     parameter = zstd.CompressionParameter
     options = {parameter.window_log: 30, parameter.enable_long_distance_matching: 1}

@@ -4,6 +4,7 @@ Parsing yields only what the person said, so that a preset or a plan can fill in
 """
 
 import argparse
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, cast, get_args
@@ -132,7 +133,11 @@ class Parser(argparse.ArgumentParser):
                 flag = word.partition("=")[0]
                 meant = did_you_mean(flag, known.values()) or f"; see '{self.prog} --help'"
                 raise UsageError(f"unknown option '{flag}'{meant}")
-            raise UsageError(f"'{word.removeprefix(PLAIN)}' is one argument too many; see '{self.prog} --help'")
+            word = word.removeprefix(PLAIN)
+            several = "source" in vars(args) and os.path.isfile(word)  # a shell has put file names for a pattern
+            usual = f"see '{self.prog} --help'"
+            advice = "for several files name their folder, or a pattern in quotes" if several else usual
+            raise UsageError(f"'{word}' is one argument too many; {advice}")
         return args
 
     def _normalized(self, argv: Sequence[str], known: Mapping[str, str]) -> Iterator[str]:

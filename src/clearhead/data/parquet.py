@@ -7,7 +7,7 @@ from typing import Any
 from clearhead.data.compression import FREE_EXPANSION, MOST_EXPANSION
 from clearhead.errors import DataError, UsageError
 
-_ROWS = 64  # decoded at once
+_ROWS = 4  # decoded at once: a long string that a million rows share is there so many times
 _BUFFER = 1 << 20  # bytes read ahead
 _MOST_HEADER = 1 << 27  # bytes of a string or entries of a list in the footer: of a file's description of itself
 _MOST_COLUMNS = 8  # that a message names
@@ -31,14 +31,15 @@ def parquet_texts(path: Path, column: str) -> Iterator[tuple[int, str]]:
     try:
         with parquet.ParquetFile(path, **limits) as file:
             _check_column(file.schema_arrow, path, column, pyarrow.types)
+            left = FREE_EXPANSION + MOST_EXPANSION * path.stat().st_size
+            if _unpacked_size(file.metadata, column) > left:
+                raise _bomb(path)
         with parquet.ParquetFile(
             path,
-            read_dictionary=[column],  # a long string that a million rows share is held once
             buffer_size=_BUFFER,
             pre_buffer=False,
             **limits,
         ) as file:
-            left = FREE_EXPANSION + MOST_EXPANSION * path.stat().st_size
             number = 0
             for batch in file.iter_batches(_ROWS, columns=[column], use_threads=False):
                 for value in batch.column(0):
@@ -48,10 +49,7 @@ def parquet_texts(path: Path, column: str) -> Iterator[tuple[int, str]]:
                         left -= len(text)
                         yield number, text
                 if left < 0:
-                    raise DataError(
-                        f"{path} unpacks to more than {MOST_EXPANSION} times its size, which no text does; "
-                        "if that is meant, write its texts to a .jsonl"
-                    )
+                    raise _bomb(path)
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: '{column}' holds a string that is not UTF-8 ({error.reason})") from None
     except (pyarrow.ArrowException, OSError) as error:
@@ -59,6 +57,20 @@ def parquet_texts(path: Path, column: str) -> Iterator[tuple[int, str]]:
             raise  # the system's own
         reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
         raise DataError(f"{path} is no whole parquet file ({reason}); make or fetch it again") from None
+
+
+def _bomb(path: Path) -> DataError:
+    return DataError(
+        f"{path} unpacks to more than {MOST_EXPANSION} times its size, which no text does; "
+        "if that is meant, write its texts to a .jsonl"
+    )
+
+
+def _unpacked_size(metadata: Any, column: str) -> int:
+    """Of the column in all row groups, as the file itself says; what is repeated is repeated later."""
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    chunks = (group.column(number) for group in groups for number in range(group.num_columns))
+    return sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema == column)
 
 
 def _check_column(schema: Any, path: Path, column: str, types: Any) -> None:
