@@ -241,6 +241,11 @@ def test_what_devices_hold_is_their_part_of_the_built_model(devices: int, archit
     assert all(of["training"] == sum(of.values()) - of["training"] for of in (ddp, fsdp))
     rows = estimate_cost(config, TrainConfig(batch_size=-(-7 // devices), micro_batches=2)).bytes["activations"]
     assert fsdp["activations"] == ddp["activations"] == rows
+    at_once = estimate_cost(config, train.model_copy(update={"micro_batches": 1}), devices=devices).shared
+    assert at_once is not None
+    reduced_later = fsdp["gathered"] - at_once.bytes["fsdp"]["gathered"]
+    assert ddp["gathered"] == 0 <= reduced_later < ddp["gradients"], "of several parts, gradients wait for the last"
+    assert (reduced_later > 0) == (devices > 1 and architecture != "bigram")
 
 
 def test_a_rate_gives_the_time() -> None:

@@ -75,7 +75,7 @@ def share_training(
             part,
             part,
             FLOAT32 * sum_over_weights(model, lambda name, shape: optimizer(name, share(shape))),
-            _gathered(model) if devices > 1 else 0,
+            _gathered(model, whole if train.micro_batches > 1 else 0) if devices > 1 else 0,
         ),
     }
     names = ("weights", "gradients", "optimizer", "gathered", "activations", "training")
@@ -94,18 +94,19 @@ def share_training(
     )
 
 
-def _gathered(model: ModelConfig) -> int:
+def _gathered(model: ModelConfig, gradients: int) -> int:
     """What is whole on each device for a while under FSDP, in bytes.
 
     Outside the blocks, weights from the forward pass to the end of the backward pass, and their gradients at that end;
     of the blocks, the weights of the one that computes and of the next, and the gradient of the one that was computed.
+    Over several micro-batches all `gradients` are whole, until they are reduced once.
     """
     largest: dict[str, int] = {"": 0}
     for name, shape in weight_shapes(model.model_copy(update={"n_layers": 1, "n_encoder_layers": 1})).items():
         stack = name.partition(".blocks.")[0] if ".blocks." in name else ""
         largest[stack] = largest.get(stack, 0) + math.prod(shape)
-    outside = largest.pop("")
-    return FLOAT32 * (2 * outside + 3 * max(largest.values(), default=0))
+    outside, block = largest.pop(""), max(largest.values(), default=0)
+    return FLOAT32 * (outside + 2 * block) + (gradients or FLOAT32 * (outside + block))
 
 
 def _duration(seconds: float) -> str:
