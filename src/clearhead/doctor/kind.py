@@ -29,6 +29,7 @@ GENERATES = (r"\[:,\s*-1\b", r"multinomial|argmax|topk", r"\bcat\(|append\(")  #
 MEANT = re.compile("'(causal|tril|triu)'")
 CAUSAL_METHODS = ("generate", "sample", "generate_text", "decode_step", "new_cache", "init_cache")
 CAUSAL_FLAGS = ("causal", "is_causal")  # attributes of modules
+SWITCHED_OFF = re.compile(r"def \w+\([^)]*causal\w*(: *bool)? *= *False", re.I)  # an option of some part
 
 Vote = tuple[Kind, float, str]  # a kind, the weight of what suggests it, and what that is
 
@@ -69,6 +70,8 @@ def hints_of(model: nn.Module) -> Hints:
     text = f"{type(model).__doc__ if type(model).__doc__ != nn.Module.__doc__ else ''} {code_of(model)}"
     if _is_told(model):
         text = re.sub("causal", "", text, flags=re.I)
+    if SWITCHED_OFF.search(text):
+        text = re.sub(r"causal|tri[lu]", "", text, flags=re.I)
     if match := CAUSAL_WORDS.search(text):
         votes.append(("causal", 1, f"its code says '{match[0].lower()}'"))
     if match := ENCODER_WORDS.search(text):
@@ -139,7 +142,8 @@ def assumed_kind(hints: Hints, convention: Convention, dependencies: Callable[[]
     """
     if convention.gives != "tokens":
         return Assumption("kind", "bidirectional", ("it gives one output for each row",))
-    if convention.has_source:
+    is_pair = convention.has_source and not (convention.reads_numbers and hints.lead <= 0)  # else two of a kind
+    if is_pair:
         return Assumption("kind", "seq2seq", ("it reads a source and a target",))
     votes = list(hints.votes)
     with attempt() as attempted:
@@ -147,6 +151,10 @@ def assumed_kind(hints: Hints, convention: Convention, dependencies: Callable[[]
     if attempted.failed:  # it cannot be run on so many rows: what was read before the first call must do
         return Assumption("kind", hints.kind, tuple(reason for kind, _, reason in votes if kind == hints.kind))
     shape, _ = shape_of(alive)
+    if shape == "blocks" or (shape == "prefix" and convention.reads_numbers):
+        return Assumption("kind", "bidirectional", ("positions see one another in blocks, and the blocks before",))
+    if convention.has_source and shape != "full":
+        return Assumption("kind", "seq2seq", ("it reads a source and a target",))
     future = alive.triu(1)
     share = float(future.sum()) / max(1, len(alive) * (len(alive) - 1) / 2)
     if shape in ("causal", "window", "strict", "gaps", "alone"):

@@ -95,7 +95,8 @@ def shape_of(alive: Tensor) -> tuple[str, int]:
     """The name of a matrix (T, T), and its number where it has one.
 
     deaf, alone (only itself), causal, strict (not itself), window N, gaps (causal with holes), reversed (only the
-    future), full, ahead N (N tokens of the future), prefix N, chunks N, band N (N tokens to both sides), mixed.
+    future), full, ahead N (N tokens of the future), prefix N, chunks N, band N (N tokens to both sides), blocks (of
+    unequal length, each of which sees all of itself and of those before it), mixed.
     """
     T = len(alive)
     i, j = torch.arange(T)[:, None], torch.arange(T)[None, :]
@@ -105,7 +106,14 @@ def shape_of(alive: Tensor) -> tuple[str, int]:
     if not own and not future:
         return "strict", 0
     known = ((name, number) for name, number, shape in _shapes(i, j) if torch.equal(alive, shape))
-    return next(known, ("mixed" if future else "gaps", 0))
+    return next(known, ("blocks" if future and _is_in_blocks(alive) else "mixed" if future else "gaps", 0))
+
+
+def _is_in_blocks(alive: Tensor) -> bool:
+    """Whether each position sees the first n of them, and of those that it sees none sees more: no band does that."""
+    ends = alive.sum(1)  # (T,)
+    is_staircase = torch.equal(alive, torch.arange(len(alive)) < ends[:, None]) and bool((ends.diff() >= 0).all())
+    return is_staircase and torch.equal(ends[ends - 1], ends) and len({*ends.tolist()}) > 2
 
 
 def _shapes(i: Tensor, j: Tensor) -> Iterator[tuple[str, int, Tensor]]:
