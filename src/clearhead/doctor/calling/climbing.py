@@ -235,6 +235,8 @@ def climbed(model: nn.Module, start: Convention, lengths: Sequence[int], problem
     for attempt in _starts(climb, start):
         best = climb.climbed(attempt)
         if climb.height(best).works:
+            whole = replace(best, convention=replace(best.convention, at_once=0, unbatched=False))
+            best = whole if climb.height(whole).works else best
             for variant in _variants(climb, best):
                 if climb.height(variant).works and (known := climb.outcomes[variant][1].known):
                     yield known

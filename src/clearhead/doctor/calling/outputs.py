@@ -82,14 +82,17 @@ def spread(output: Tensor, columns: int, *, paired: bool) -> Tensor:
 
 
 def find_row_output(value: object, rows: int, *, whole: bool) -> Path | None:
-    """The way to the first tensor that holds one output for each row: numbers, or if `whole`, such as a picture."""
+    """The way to the first tensor that holds one output for each row: numbers, or if `whole`, such as a picture.
+
+    What lies deeper is rather a record of the layers.
+    """
     paths = [
-        (leaf.dim() > 2, number, path)
+        (leaf.dim() > 2 and not whole, len(path) > 1, leaf.dim() > 2, number, path)
         for number, (path, leaf) in enumerate(leaves(value))
         if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() and len(leaf) == rows
     ]
-    is_whole, _, path = min(paths, default=(True, 0, None))
-    return path if whole or not is_whole else None
+    is_barred, *_, path = min(paths, default=(True, None))
+    return None if is_barred else path
 
 
 def find_logits(value: object, rows: int, columns: int, vocab_size: int | None) -> Path | None:
