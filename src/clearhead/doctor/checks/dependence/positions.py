@@ -10,7 +10,7 @@ from torch import Tensor
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import POSITION_TABLE, code_of
 from clearhead.doctor.checks.base import SOUND, Causes, Finding, Skipped, Status, Subject, Where, finding, model_check
-from clearhead.doctor.checks.parts.effects import moves
+from clearhead.doctor.checks.parts.effects import SAME, effect, moves, with_options
 from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.localization import first_guilty, locate, token_reading, trace_modules
 from clearhead.doctor.probes.locations import owner_of, place_of_call
@@ -19,7 +19,6 @@ from clearhead.doctor.probes.tracing import ModuleCall
 
 SERIES = re.compile(r"\b(seq(uence)?(_?len(gth)?)?|time_?(step|serie)s?|series|signals?|window_size|days?)\b", re.I)
 UNEVEN = 1e-3  # of the scores' spread
-SAME = 1e-5  # of the largest number: two results that are equal but for rounding
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
 
 
@@ -27,9 +26,12 @@ ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was roun
 def positions(subject: Subject) -> list[Finding]:
     """The order of the tokens matters, and rotary scores depend on the distance alone."""
     findings = _without_order(subject, source=True) if subject.convention.has_source else []
-    if findings or not subject.looks_back_only:
-        return findings or _without_order(subject, source=False)
-    return _order_at_first_mixing(subject)
+    if not findings:
+        findings = _order_at_first_mixing(subject) if subject.looks_back_only else _without_order(subject, source=False)
+    tables = [tensor for name, tensor in _tables(subject) if tensor.is_floating_point()]
+    if findings and tables and effect(subject, tables, of=with_options) > SAME:
+        raise Skipped("a switch of `forward` gives it positions, and it is off")
+    return findings
 
 
 def _exchanged(ids: Tensor, first: list[int], second: list[int]) -> Tensor:

@@ -24,7 +24,7 @@ def dropouts(subject: Subject) -> list[Finding]:
         called = {call.name for call in subject.module_calls}
     for name, parts in held.items():
         owner = subject.model.get_submodule(name)
-        if parts and name in called and not dropping & {id(owner), *map(id, owner.children())}:
+        if parts and name in called and not dropping & {*map(id, owner.modules())}:
             first = next(key for key, part in owner.named_children() if part is parts[0])
             if _is_mentioned(type(owner), first):
                 continue  # for another of its options, or in a comment

@@ -1,24 +1,28 @@
 """Whether the numbers that a model holds have any effect."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling import Inputs
+from clearhead.doctor.calling.names import parameters_of
 from clearhead.doctor.calling.outputs import leaves
 from clearhead.doctor.probes.tensors import relative_change
 from clearhead.doctor.probes.tracing import quiet
+from clearhead.doctor.problems import attempt
 from clearhead.doctor.state_guard import kept
 from clearhead.doctor.subject import Subject
 
+SAME = 1e-5  # of the largest number: two results that are equal but for rounding
 OTHER = 0.3  # standard deviation of the noise that makes numbers others
 NUDGE = 1e-4  # the same, so small that no choice between experts or tokens changes
 
 
 def moves(subject: Subject, tensors: Iterable[Tensor], *, padding: bool = True) -> bool:
     """Whether other numbers in these parameters or buffers of the perturbed copy move any logit; see `effect`."""
-    return effect(subject, tensors, padding=padding) > 1e-5
+    return effect(subject, tensors, padding=padding) > SAME
 
 
 def logits(subject: Subject, inputs: Inputs) -> list[Tensor]:
@@ -31,6 +35,24 @@ def beside(subject: Subject, inputs: Inputs) -> list[Tensor]:
     returned = leaves(subject.convention.raw(subject.model, inputs))
     tensors = [leaf for path, leaf in returned if len(path) == 1 and path != subject.convention.output]
     return [leaf for leaf in tensors if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() <= 3]
+
+
+def with_options(subject: Subject, inputs: Inputs) -> list[Tensor]:
+    """All logits with each switch of `forward` turned the other way, where it runs so."""
+    arguments, switched = dict(subject.convention.call), []
+    for name, default in ((p.name, p.default) for p in parameters_of(subject.model)):
+        if isinstance(default, bool) and name not in arguments:
+            with attempt():
+                switched.append(subject.run(inputs, {name: not default}))
+    return switched
+
+
+def knows_order(subject: Subject) -> bool:
+    """Whether exchanging two tokens does more than to exchange their logits; told where all tokens may see all."""
+    inputs, order = subject.inputs(2, salt=7), torch.arange(subject.calling.T)
+    order[1], order[-2] = order[-2].item(), order[1].item()
+    before, after = (subject.run(batch) for batch in (inputs, replace(inputs, ids=inputs.ids[:, order])))
+    return not subject.looks_back_only and relative_change(before, after[:, order]) > SAME
 
 
 def effect(

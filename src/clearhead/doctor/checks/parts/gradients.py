@@ -9,8 +9,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import POSITION_TABLE, parameters_of
+from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, finding, model_check
-from clearhead.doctor.checks.parts.effects import NUDGE, beside, effect, moves, padding_rows
+from clearhead.doctor.checks.parts.effects import (
+    NUDGE,
+    beside,
+    effect,
+    knows_order,
+    moves,
+    padding_rows,
+    with_options,
+)
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import layer_of, owner_of
 from clearhead.doctor.probes.mentions import is_mentioned
@@ -68,6 +77,9 @@ def gradients(subject: Subject) -> list[Finding]:
     model, padding = subject.model, padding_rows(subject.model)
     led_to = _of_all_logits(subject, 8)
     if led_to is None:
+        beside_it = tensors(subject.convention.raw(subject.model, subject.inputs()))
+        if any(tensor.requires_grad for tensor in beside_it) or not moves(subject, model.parameters()):
+            raise Skipped("what was taken for its logits may not be what it learns from")
         return [finding("I06", "the logits have no graph: no part of the model can learn")]
     gradients = {name for name, gradient in led_to.items() if gradient.any()}
     bare = {name: p for name, p in model.named_parameters() if p.requires_grad and name not in gradients}
@@ -77,20 +89,34 @@ def gradients(subject: Subject) -> list[Finding]:
         if moves(subject, [parameter], padding=False):
             # a vector may be meant to be compared with; a matrix that is only compared with cannot learn
             is_compared = parameter.dim() > 1 and name not in led_to  # else its units may be inactive
-            cut += [name] if is_compared or effect(subject, [parameter], size=NUDGE) else []
+            is_cut = is_compared or effect(subject, [parameter], size=NUDGE)
+            cut += [name] if is_cut and not _is_led_to_beside(subject, parameter) else []
         elif id(parameter) not in padding or not moves(subject, [parameter]):  # else only its padding row was read
             idle.append(name)
     findings = [_cut_off(model, cut)] if cut else []
     called = Counter(call.name for call in subject.modules_called(subject.inputs())) if idle else Counter()
     idle = [name for name in idle if not _reads_other_inputs(model, name, called)]
-    table = next((name for name in idle if POSITION_TABLE.search(name)), None)
     reached = {name for name, _ in model.named_parameters()} - {*bare}
-    idle = [name for name in idle if name != table and not _may_be_idle(subject, name, reached)]
-    if table and "sources" not in subject.failed:
-        findings.append(finding("P01", f"{table} has no effect on any logit", value=0.0, where=owner_of(model, table)))
-    elif idle and not subject.failed & EXPLAIN:
+    idle = [name for name in idle if not _may_be_idle(subject, name, reached)]
+    if not idle or subject.failed & EXPLAIN:
+        return findings
+    if len(idle) == 1 and POSITION_TABLE.search(idle[0]) and not knows_order(subject):  # else a whole part is idle
+        witness = f"{idle[0]} has no effect on any logit"
+        findings.append(finding("P01", witness, value=0.0, where=owner_of(model, idle[0])))
+    else:
         findings.append(_left_out(subject, idle, reached, called))
     return findings
+
+
+def _is_led_to_beside(subject: Subject, parameter: Tensor) -> bool:
+    """Whether a gradient reaches a weight from what is returned beside the logits, as from the scores of an argmax."""
+    returned = tensors(subject.convention.raw(subject.model, subject.inputs()))
+    parts = [part.sum() for part in returned if part.requires_grad and part.is_floating_point()]
+    return any(
+        g is not None
+        for part in parts
+        for g in torch.autograd.grad(part, [parameter], allow_unused=True, retain_graph=True)
+    )
 
 
 def _may_be_idle(subject: Subject, name: str, reached: set[str]) -> bool:
@@ -102,6 +128,7 @@ def _may_be_idle(subject: Subject, name: str, reached: set[str]) -> bool:
         or (OF_A_SOURCE.search(name) and not subject.convention.has_source)
         or (_is_choice(subject.model, name, reached) and _chooses(subject))
         or effect(subject, [subject.model.get_parameter(name)], of=beside) > 1e-5
+        or effect(subject, [subject.model.get_parameter(name)], of=with_options) > 1e-5
     )
 
 
