@@ -43,6 +43,13 @@ def _is_norm(call: ModuleCall) -> bool:
     return call.name in NORMS or is_leaf_norm(call.module)
 
 
+def _makes_even(call: ModuleCall) -> bool:
+    """Whether the vectors that it returns are equally long, and those that it reads are not."""
+    lengths = [next((t.norm(dim=-1) for t in tensors if t.dim() > 2), None) for tensors in (call.inputs, call.outputs)]
+    spreads = [0.0 if n is None else float((n.max() - n.min()) / n.max().clamp_min(1e-12)) for n in lengths]
+    return lengths[1] is not None and spreads[1] < LEFT < spreads[0]
+
+
 def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
     """One layer carries on the stream itself in one sublayer, and its normalized form in another."""
     calls = subject.inside.calls
@@ -160,7 +167,8 @@ def _unnormalized(subject: Subject, steps: Sequence[Addition], behind: Sequence[
     between = [index for step in steps if not step.is_first for index in step.between if _is_norm(calls[index])]
     is_outside = layer_of(subject.place_of(steps[-1].call).module) is None
     from_norm = any(is_outside or layer_of(subject.place_of(calls[index]).module) for index in between)
-    if from_norm or _has_norm(calls, behind) or not begin_with_norms:
+    is_even = any(map(_makes_even, (calls[index] for index in behind)))
+    if from_norm or is_even or _has_norm(calls, behind) or not begin_with_norms:
         return []
     layer, called = layer_of(subject.place_of(steps[-1].call).module), {id(call.module) for call in calls}
     outer = ((name, m) for name, m in subject.model.named_modules() if is_leaf_norm(m) and layer_of(name) is None)

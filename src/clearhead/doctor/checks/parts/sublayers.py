@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
+from clearhead.doctor.probes.flow import Flow
 from clearhead.doctor.probes.locations import layer_of, place_of_module
 from clearhead.doctor.probes.norms import is_norm
+from clearhead.doctor.probes.products import LINEAR, PRODUCTS
 from clearhead.doctor.probes.replay import reach_of
 from clearhead.doctor.probes.stream import stream
 from clearhead.doctor.probes.tracing import ModuleCall
@@ -38,17 +40,38 @@ def residuals(subject: Subject) -> list[Finding]:
             if len(parts) > 1:  # or a single one of them does, as a residual of what was projected
                 silences += [(_silent, [other for other in parts if other is not part]) for part in parts]
             if not any(_depends(subject, path, side, silence(modules)) for silence, modules in silences):
+                if _is_a_branch(subject, path):
+                    break
                 return [_without_residual(subject.model, name, witness)]
             others = [sublayers[other] for other in mixing]
             if mixing and name not in mixing and all(
                 _is_same(*(_returned(subject, path, quiet([*part, *more])) for more in ([], others)))
                 for quiet, part in silences
-            ):  # fmt: skip
+            ) and _is_beside(subject, path, name, side, others):  # fmt: skip
                 witness = (
                     f"with the weights of {name} at zero, {path or 'it'} returns the same whatever {mixing[0]} does"
                 )
                 return [_without_residual(subject.model, name, witness)]
     return []
+
+
+def _is_a_branch(subject: Subject, path: str) -> bool:
+    """Whether what a module returns is added, before any other map, to what was there before it: it is no layer."""
+    calls = subject.inside.calls
+    inside = [i for i, call in enumerate(calls) if f"{subject.place_of(call).module}.".startswith(f"{path}.")]
+    flow = Flow(calls)
+    return bool(path and inside) and any(
+        step.index > inside[-1]
+        and (flow.maker(step.skip, step.index) or 0) < inside[0]
+        and not any(call.name in LINEAR | PRODUCTS for call in calls[inside[-1] + 1 : step.index])
+        for step in stream(*subject.inside)[0]
+    )
+
+
+def _is_beside(subject: Subject, path: str, name: str, side: bool, mixing: list[nn.Module]) -> bool:
+    """Whether an attention moves what a layer returns, and a sublayer reads more than it: else they are one branch."""
+    is_read = not _is_same(*(_returned(subject, path, silence) for silence in (nullcontext(), _silent(mixing))))
+    return is_read and _depends(subject, name, side, _without_output(mixing), of_input=True)
 
 
 def _without_residual(model: nn.Module, path: str, witness: str) -> Finding:
