@@ -6,7 +6,18 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
-from clearhead.doctor.checks.base import STEADY, Causes, Finding, Skipped, Subject, Where, finding, model_check
+from clearhead.doctor.checks.base import (
+    STEADY,
+    Causes,
+    Finding,
+    Skipped,
+    Status,
+    Subject,
+    Where,
+    attempt,
+    finding,
+    model_check,
+)
 from clearhead.doctor.checks.own_batch import finite_on_own_batch
 from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.dependency import THRESHOLD
@@ -137,8 +148,21 @@ def rows(subject: Subject) -> list[Finding]:
         message = message_of(error, 100)
         raise Skipped(f"it does not take {subject.calling.T + 1} rows at once ({message})") from None
     count = FEW_ROWS if subject.is_hurried else ROWS
-    inputs, other = subject.inputs(count, salt=3), subject.inputs(count, salt=4)
-    base = subject.run(inputs)
+    inputs = subject.inputs(count, salt=3)
+    if mixed := _first_mixed(subject, inputs):
+        others = subject.inputs(count + 2, salt=3)  # a mask for tokens may be laid over as many rows
+        with attempt() as attempted:
+            if subject.convention.at_once or _first_mixed(subject, others):
+                return [_mixed(subject, inputs, *mixed)]
+        what = "it does not run" if attempted.failed else "no row moves another"
+        raise Skipped(f"rows meet in a batch of {count}, but with {count + 2} rows {what}")
+    return [] if subject.is_seeded else _numbered(subject, inputs, subject.run(inputs))
+
+
+def _first_mixed(subject: Subject, inputs: Inputs) -> tuple[Inputs, int, Tensor] | None:
+    """The first row whose tokens move other rows' logits: the batch with others in it, its number, and how far (B)."""
+    count = len(inputs.ids)
+    base, other = subject.run(inputs), subject.inputs(count, salt=4)
     for row in range(count):
         is_changed = torch.arange(count) == row
         changed = inputs
@@ -148,8 +172,8 @@ def rows(subject: Subject) -> list[Finding]:
         moved = (subject.run(changed) - base).abs().amax((1, 2)) / (float(base.std()) or 1.0)  # (B,)
         moved[row] = 0
         if float(moved.max()) > MOVED:
-            return [_mixed(subject, inputs, changed, row, moved)]
-    return [] if subject.is_seeded else _numbered(subject, inputs, base)
+            return changed, row, moved
+    return None
 
 
 def _mixed(subject: Subject, inputs: Inputs, changed: Inputs, row: int, moved: Tensor) -> Finding:
@@ -158,16 +182,18 @@ def _mixed(subject: Subject, inputs: Inputs, changed: Inputs, row: int, moved: T
     leak = locate(subject.model, subject.run, inputs, changed, reading, lambda alive: bool(alive[others].any()))
     where, makers = leak.where, _makers(leak)
     causes: Causes = (("A10", 0.4), ("M15", 0.3), ("N02", 0.3))
-    maps = attentions(leak.operations)
-    if where.op in RECURRENCES or any(attention.allowed.shape == (len(moved),) * 2 for attention in maps):
+    sizes = {attention.allowed.shape for attention in attentions(leak.operations)}
+    status: Status = "fail"
+    if where.op in RECURRENCES or (len(moved), len(moved)) in sizes:
         causes = (("A10", 0.9), ("N02", 0.1))
+        status = "warn" if len(sizes) > 1 and subject.convention.reads_numbers else "fail"  # rows of a table may meet
     elif (leak.call is not None and is_norm(leak.call.module)) or {where.op, *makers} & (NORMS | STATISTICS):
         causes = (("N02", 0.8), ("A10", 0.2))
     elif {where.op, *makers} & TAKES:
         causes = (("M15", 0.6), ("A10", 0.2), ("N02", 0.2))
     value = float(moved.max())
     witness = f"changing the tokens of row {row} moves the logits of row {int(moved.argmax())} by {value:.1e}"
-    return finding(causes, witness, value=value, threshold=MOVED, where=where)
+    return finding(causes, witness, value=value, threshold=MOVED, where=where, status=status)
 
 
 def _makers(leak: Located) -> set[str]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.docs import keeps_what_is_true
 from clearhead.doctor.calling.inputs import Inputs, Run
 from clearhead.doctor.calling.settings import setting
-from clearhead.doctor.checks.base import APART, Finding, Subject, Where, attempt, finding, model_check
+from clearhead.doctor.checks.base import APART, Finding, Skipped, Subject, Where, attempt, finding, model_check
 from clearhead.doctor.checks.dependence.causes import LEAK_FAULTS, leak_causes
 from clearhead.doctor.probes.attention import AttentionCall
 from clearhead.doctor.probes.dependency import DependencyMatrix, shape_of
@@ -25,6 +25,8 @@ DEPENDENCY_FAULTS = (*LEAK_FAULTS, "A12", "A13", "M07", "M14", "M16", "N04", "S0
 def dependencies(subject: Subject) -> list[Finding]:
     """Each logit depends on the tokens that it should depend on, and on no others."""
     shape, _ = shape_of(subject.matrix.alive)
+    if subject.matrix.threshold >= 1:
+        raise Skipped("rows move one another as much as their own tokens move them")
     if shape == "deaf":
         return [finding((("A12", 0.5), ("I06", 0.3), ("M07", 0.2)), "no token moves any logit", value=0.0)]
     is_bigram = subject.looks_back_only and (subject.spec.window == 1 or subject.attention_place == Where())

@@ -125,8 +125,16 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     witness = f"changing the tokens under {name} moves the logits of real tokens by {mask.moved:.1e} of their spread"
     witness += f"; {mixer} mixes tokens without a mask" if mixer else ""
     where, causes = _blame(mask)
-    status = "warn" if mixer or _hides_before(mask) else "fail"
+    status = "warn" if mixer or _hides_before(mask) or _may_be_no_mask(mask) else "fail"
     return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=where, status=status)]
+
+
+def _may_be_no_mask(mask: PaddingMask) -> bool:
+    """Whether a model of numbers hides nothing in any attention: it may be given the places that it is to predict."""
+    batch = mask.under_padding()[0].rows(torch.zeros(1, dtype=torch.long))
+    return mask.subject.convention.reads_numbers and all(
+        attention.allowed.all() for attention in attentions(mask.operations(batch))
+    )
 
 
 def _hides_before(mask: PaddingMask) -> bool:

@@ -14,7 +14,7 @@ ROWS = (5, 11, 19)  # the last is a size that no other axis is likely to have
 MOVES = {"view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "_unsafe_view"}
 
 
-@model_check("A05", "layouts", order=50, covers=("A04",), needs=("finite",))
+@model_check("A05", "layouts", order=50, covers=("A04", "A10"), needs=("finite",))
 def layouts(subject: Subject) -> list[Finding]:
     """No view or reshape moves numbers from one token or row to another."""
     with attempt() as attempted:
@@ -35,7 +35,9 @@ def layouts(subject: Subject) -> list[Finding]:
         return []
     spot, noun = min(scrambles, key=lambda scramble: scramble[0].index)
     witness = f"after '{spot.call.name}', {noun} {spot.position} holds numbers of {noun} {spot.token}"
-    causes = reshape_causes(spot.index, maps)
+    before, after = (sorted(tensor.shape) for tensor in (spot.call.inputs[0], spot.call.outputs[0]))
+    # read with its first two axes exchanged, whole rows are mixed; heads would make an axis more
+    causes = (("A10", 0.8), ("A04", 0.2)) if before == after else reshape_causes(spot.index, maps)
     return [finding(causes, witness, where=subject.place_of(spot.call))]
 
 

@@ -1,0 +1,190 @@
+"""Designs that look like faults under one reading of the call, and not under a second."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from clearhead.doctor import Spec, check
+from clearhead.doctor.kind import hints_of
+from clearhead.doctor.probes.dependency import shape_of
+
+D, V, T = 16, 41, 12
+
+
+class Attention(nn.Module):
+    """Over the tokens, or over the rows. `dim`: the axis of both."""
+
+    def __init__(self, dim: int = 1) -> None:
+        super().__init__()
+        self.qkv, self.out, self.dim = nn.Linear(D, 3 * D), nn.Linear(D, D), dim
+
+    def forward(self, x: Tensor, seen: Tensor | None = None) -> Tensor:
+        q, k, v = self.qkv(x if self.dim else x.transpose(0, 1)).chunk(3, -1)
+        scores = q @ k.mT / D**0.5
+        scores = scores if seen is None else scores.masked_fill(~seen, -torch.inf)
+        y = self.out(scores.softmax(-1) @ v)
+        return y if self.dim else y.transpose(0, 1)  # type: ignore[no-any-return]
+
+
+def feed_forward() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
+
+
+class Words(nn.Module):
+    """Attentions and feed-forwards in lists, as in speech. `ruled_out`: the padding token is never predicted."""
+
+    def __init__(self, *, ruled_out: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.positions = nn.Embedding(V, D), nn.Embedding(64, D)
+        self.attentions = nn.ModuleList(Attention() for _ in range(2))
+        self.mlps = nn.ModuleList(feed_forward() for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(D) for _ in range(4))
+        self.head, self.ruled_out = nn.Linear(D, V), ruled_out
+
+    def forward(self, ids: Tensor, use_positions: bool = True) -> Tensor:
+        x = self.words(ids)
+        x = x + self.positions(torch.arange(ids.shape[1])) if use_positions else x
+        for number, (attention, mlp) in enumerate(zip(self.attentions, self.mlps, strict=True)):
+            x = self.norms[2 * number](x + attention(x))
+            x = self.norms[2 * number + 1](x + mlp(x))
+        logits = self.head(x).log_softmax(-1)
+        return logits.masked_fill(torch.arange(V) == 0, -torch.inf) if self.ruled_out else logits  # type: ignore[no-any-return]
+
+
+class PositionsOff(Words):
+    """Its positions are an option, and off."""
+
+    def forward(self, ids: Tensor, use_positions: bool = False) -> Tensor:
+        return super().forward(ids, use_positions)
+
+
+class Unpositioned(Words):
+    """Its positions are never used."""
+
+    def forward(self, ids: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(ids, False)
+
+
+class Layer(nn.Module):
+    """One residual around the attention and the feed-forward behind it; `lost`: the attention is only read by that."""
+
+    def __init__(self, lost: bool) -> None:
+        super().__init__()
+        self.attention, self.mlp, self.norm, self.lost = Attention(), feed_forward(), nn.LayerNorm(D), lost
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.attention(x)
+        return self.norm(x + self.mlp(self.norm(x + y) if self.lost else y))  # type: ignore[no-any-return]
+
+
+class Stack(nn.Module):
+    def __init__(self, lost: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.positions, self.head = nn.Embedding(V, D), nn.Embedding(64, D), nn.Linear(D, V)
+        self.layers = nn.ModuleList(Layer(lost) for _ in range(2))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + self.positions(torch.arange(ids.shape[1]))
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+class Table(nn.Module):
+    """Rows of a table. `dims`: the axes of its attentions."""
+
+    def __init__(self, *dims: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.values, self.positions = nn.Linear(3, D), nn.Parameter(torch.randn(64, D))
+        self.attentions, self.head = nn.ModuleList(Attention(dim) for dim in dims), nn.Linear(D, 3)
+
+    def forward(self, series: Tensor) -> Tensor:
+        x = self.values(series) + self.positions[: series.shape[1]]
+        for attention in self.attentions:
+            x = x + attention(x)
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+class Answer(nn.Module):
+    """It gives back what it was given unless `encode` was called before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(D, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
+
+
+class Boxes(nn.Module):
+    """Boxes by an argmax of scores, which have the gradient; before them, a list of what its layers dropped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.values, self.scores, self.sizes = nn.Linear(3, D), nn.Linear(D, 1), nn.Linear(D, 4)
+        self.positions = nn.Parameter(torch.randn(64, D))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor | list[Tensor]]:
+        x = (self.values(x) + self.positions[: x.shape[1]]).tanh()
+        scores = self.scores(x).squeeze(-1)
+        best = scores.argmax(-1)
+        return {
+            "dropped": [best[:, None].float()],
+            "boxes": self.sizes(x)[torch.arange(len(x)), best],
+            "score": scores[:, :2],
+        }
+
+
+def statuses(model: nn.Module, *only: str, kind: str | None = None) -> dict[str, str]:
+    report = check(model, Spec(kind=kind), only=only)  # type: ignore[arg-type]
+    return {finding.id: finding.status for finding in report.findings}
+
+
+def test_an_attention_in_a_list_is_no_layer() -> None:
+    assert statuses(Words(), "residuals") == {}
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_one_residual_around_both_sublayers(lost: bool) -> None:
+    assert statuses(Stack(lost), "residuals") == ({"N04": "fail"} if lost else {})
+
+
+def test_a_token_that_is_never_predicted() -> None:
+    assert statuses(Words(ruled_out=True), "finite", "dependencies", "rows") == {}
+
+
+def test_positions_that_are_an_option() -> None:
+    assert statuses(PositionsOff(), "gradients", "positions") == {}
+    assert statuses(Unpositioned(), "gradients", "positions") == {"P01": "fail"}
+
+
+@pytest.mark.parametrize(("dims", "status"), [((1, 1), None), ((1, 0), "warn"), ((0, 0), "fail")])
+def test_attention_over_rows_beside_one_over_tokens(dims: tuple[int, ...], status: str | None) -> None:
+    assert statuses(Table(*dims), "rows", "dependencies") == ({"A10": status} if status else {})
+
+
+def test_what_is_given_back_is_no_answer() -> None:
+    with pytest.raises(Exception, match="no way was found"):
+        check(Answer())
+
+
+def test_what_an_argmax_chooses_by_is_taught_beside_it() -> None:
+    assert statuses(Boxes(), "gradients") == {}
+
+
+def test_blocks_of_positions() -> None:
+    ends = torch.tensor([1, 4, 4, 4, 9, 9, 9, 9, 9, 12, 12, 12])
+    assert shape_of(torch.arange(T) < ends[:, None])[0] == "blocks"
+    assert shape_of(torch.arange(T) < (torch.arange(T) + 3)[:, None])[0] == "ahead"
+
+
+def test_an_option_is_no_intention() -> None:
+    class Optional(Words):
+        def forward(self, ids: Tensor, use_causal_mask: bool = False) -> Tensor:
+            return super().forward(ids)
+
+    assert hints_of(Optional()).lead <= 0
