@@ -70,6 +70,13 @@ def resume(folder: Path, world_size: int, steps: int, run: str, *options: str) -
 
 
 @pytest.mark.campaign
+def test_the_first_process_measures_its_pace_while_the_others_wait(folder: Path) -> None:
+    arguments = ["train", "my.txt", "--out", "timed", "--minutes", "1", *OPTIONS, *UNCHECKED]
+    done = finish(command(2, *arguments), cwd=folder, env=environment())
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.campaign
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("source", ["my.txt", "my.tsv"])
 def test_weights_are_shared_out_and_whole_again(source: str, folder: Path) -> None:

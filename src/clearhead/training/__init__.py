@@ -5,7 +5,7 @@ from clearhead.training.events import Evaluated, Event, Notice, SaveDue, Stepped
 from clearhead.training.loop import fit
 from clearhead.training.optimizers import Optimizer, build_optimizer, check_optimizer
 from clearhead.training.precision import autocast, has_bfloat16, resolve_precision
-from clearhead.training.processes import Processes, ProcessLostError, join_processes
+from clearhead.training.processes import Processes, ProcessLostError, alone, join_processes
 from clearhead.training.schedules import SCHEDULES, learning_rate
 from clearhead.training.sharding import build_sharded, gathered, is_sharded
 from clearhead.training.train_step import is_out_of_memory
@@ -21,6 +21,7 @@ __all__ = [
     "SaveDue",
     "Stepped",
     "TrainingState",
+    "alone",
     "autocast",
     "build_optimizer",
     "build_sharded",

@@ -7,6 +7,7 @@ alone is rank 0 of 1, and asks nobody.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -19,6 +20,9 @@ from clearhead.errors import ClearheadError
 
 TIMEOUT = timedelta(minutes=10)  # that a process waits for the others; a checkpoint may take minutes
 LOST = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "Broken pipe")  # gloo's own words
+
+
+_is_alone = ContextVar("_is_alone", default=False)
 
 
 class ProcessLostError(ClearheadError):
@@ -34,8 +38,8 @@ class Processes:
 
     @classmethod
     def joined(cls) -> "Processes":
-        """Of the group that this process is in; alone where it is in none."""
-        if not (dist.is_available() and dist.is_initialized()):
+        """Of the group that this process is in; alone where it is in none, or inside `alone`."""
+        if _is_alone.get() or not (dist.is_available() and dist.is_initialized()):
             return cls()
         return cls(dist.get_rank(), dist.get_world_size())
 
@@ -101,6 +105,16 @@ class Processes:
         with naming_the_lost():
             dist.broadcast(data, src=0)
         return bytes(data.tolist()).decode()
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """What this process trains in here is its own: the others take no part, so nobody waits for them."""
+    token = _is_alone.set(True)
+    try:
+        yield
+    finally:
+        _is_alone.reset(token)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import torch
 from clearhead.config import RunConfig
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.models import build_model
-from clearhead.training import Stepped, fit, is_out_of_memory, resolve_precision
+from clearhead.training import Stepped, alone, fit, is_out_of_memory, resolve_precision
 from clearhead.workflows.tasks import Task
 
 PROBE_STEPS = 40  # at most
@@ -73,14 +73,14 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 def seconds_per_step(config: RunConfig, task: Task, patience: float = math.inf) -> float:
-    """The median time of a training step, measured for a second on a throw-away model.
+    """The median time of a training step, measured for a second on a throw-away model, by this process alone.
 
     With a first step that takes longer than `patience` seconds, that one's time.
     """
     model = build_model(config.model, seed=0).to(choose_device(config.train.device))
     train = config.train.model_copy(update={"steps": PROBE_STEPS})
     start_time, seconds = time.perf_counter(), []
-    with threads(train.threads):
+    with threads(train.threads), alone():
         for event in fit(model, train, task.batches(config), seed=0, body=task.body(model)):
             if isinstance(event, Stepped):
                 seconds.append(event.seconds)
