@@ -252,7 +252,7 @@ class Forecast(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seq_len = 24
+        self.in_len = 24
         self.scale, self.embed, self.mark = nn.Conv1d(24, 1, 3, padding=1), nn.Linear(7, D), nn.Linear(4, D)
         self.body, self.head = Body(24), nn.Linear(D, 7)
 

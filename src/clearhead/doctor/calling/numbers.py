@@ -22,7 +22,7 @@ FRAMES = (8, 4, 16)  # of a video, where the model tells none
 SIZE_NAMES = re.compile(r"(^|_)(image|img|input|in|patches)_?(size|res|resolution|dim|shape|hw?)$|^resolution$|^size$")
 FRAME_NAMES = re.compile(r"^(num_|n_|max_)?(frames?|clip_?len|clip_length)$|^(num|n)_?frames")
 LENGTH_NAMES = re.compile(
-    r"^(seq|sequence|context|window|history|input|src|source)_?(len|length)$|^(look_?back|window(_size)?|n?_?time_?steps)$"
+    r"^(seq|sequence|context|window|history|input|in|src|source)_?(len|length)$|^(look_?back|window(_size)?|n?_?time_?steps)$"
 )
 FORM = re.compile(
     r" as (?:(?P<width>\d+) (?P<whole>whole )?numbers(?P<turned> in rows)?|(?P<sizes>\d+(?: x \d+)+) pixels)$"
