@@ -35,6 +35,7 @@ benchmark-loss: setup  ## how soon a loss is reached, beside nanoGPT, which is c
 
 benchmark-training: setup  ## steps beside the tutorials' own code, and as a share of what the machine multiplies; into benchmarks/results
 	$(BIN)/python benchmarks/training_speed.py --keep
+	$(BIN)/python benchmarks/process_speed.py --keep
 
 benchmark-gpu: setup   ## one GPU: how soon a loss is reached beside nanoGPT, compiled; a step; generation; into benchmarks/results
 	$(BIN)/python benchmarks/gpu_speed.py --nanogpt build/nanoGPT --install --keep
