@@ -98,13 +98,19 @@ def _axes_in(call: ModuleCall, index: int, weights: Tensor, axes: tuple[int, ...
     both = operands(call)
     if both is None:
         return None
-    is_first, last = both[0] is weights, weights.dim() - 1
-    pair: tuple[int, int] | None = (last - 1, last) if is_first else (last, last - 1)
-    if call.name == "einsum":
-        pair = _in_einsum(call, weights, is_first)
+    is_first = both[0] is weights
+    pair = axes_of_weights(call, weights, is_first)
     if pair is None or min(axes[pair[0]], axes[pair[1]]) < 0:
         return None
     return Product(index, call, *both, kept=axes[pair[0]], summed=axes[pair[1]], other=both[is_first])
+
+
+def axes_of_weights(call: ModuleCall, weights: Tensor, is_first: bool) -> tuple[int, int] | None:
+    """The axes of the weights that a product keeps and sums over. `is_first`: whether they are its first tensor."""
+    if call.name == "einsum":
+        return _in_einsum(call, weights, is_first)
+    last = weights.dim() - 1
+    return (last - 1, last) if is_first else (last, last - 1)
 
 
 def einsum_letters(call: ModuleCall) -> tuple[str, str, str] | None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, Finding, Skipped, Subject, attempt, finding, model_check
+from clearhead.doctor.checks.parts.heads import parted_tokens
 from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.tracing import ModuleCall
 
@@ -29,6 +30,8 @@ def layouts(subject: Subject) -> list[Finding]:
     axes |= {subject.calling.T: "token", rows: "row"}
     axes |= {subject.calling.S: "token"} if subject.convention.has_source else {}
     scrambles = [(spot, noun) for size, noun in axes.items() if (spot := scrambled(operations, size)) is not None]
+    if not scrambles and (parted := parted_tokens(subject)) is not None:
+        return [parted]
     if not scrambles and not any(are_judged(operations, size) for size in axes):
         raise Skipped("no view or reshape of its tokens can be followed")
     if not scrambles:
