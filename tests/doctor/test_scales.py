@@ -47,8 +47,30 @@ class Model(nn.Module):
 @pytest.mark.parametrize("axes", [3, 4])
 @pytest.mark.parametrize(
     ("scale", "found"),
-    [(K**-0.5, []), (1 / K, []), (D**-0.5, [("A01", "fail")]), (1.0, [("A01", "fail")]), (3.0, [("A01", "warn")])],
+    [
+        *((scale, []) for scale in (K**-0.5, 1 / K)),
+        *((scale, [("A01", "fail")]) for scale in (D**-0.5, 1.0, K**0.5)),
+        (3.0, [("A01", "warn")]),
+    ],
 )
 def test_scores_are_divided_by_the_root_of_a_heads_width(axes: int, scale: float, found: list[tuple[str, str]]) -> None:
     report = check(Model(scale, axes), only=["A01"])
     assert [(finding.id, finding.status) for finding in report.findings] == found, str(report)
+
+
+class Normalized(Attention):
+    """Its queries and keys are divided by their lengths, so that scores may be multiplied by the root of the width."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        B, T, _ = x.shape
+        q, k, v = (part(x).view(B, T, H, K).transpose(1, 2) for part in (self.q, self.k, self.v))
+        q, k = (tensor / tensor.square().sum(-1, keepdim=True).sqrt() for tensor in (q, k))
+        ahead = torch.ones(T, T, dtype=torch.bool).triu(1)
+        weights = (q @ k.transpose(-2, -1) * self.scale).masked_fill(ahead, -torch.inf).softmax(-1)
+        return self.o((weights @ v).transpose(1, 2).reshape(B, T, D))  # type: ignore[no-any-return]
+
+
+def test_scores_of_normalized_vectors_may_be_multiplied_by_the_root() -> None:
+    model = Model(K**0.5, 4)
+    model.layers = nn.ModuleList(Normalized(K**0.5, 4) for _ in range(2))
+    assert not [finding for finding in check(model, only=["A01"]).findings if finding.status == "fail"]

@@ -119,9 +119,13 @@ def _examine(
             status = "fail" if fails else "warn"
         with ExitStack() as undo:
             repaired = mended(subject, check.name, new, undo) if status in ("fail", "warn") else None
-            if repaired is not None and not _stands_in_the_way(repaired, check, _make(repaired, check)[0]):
+            again, _, others = _make(repaired, check) if repaired is not None else (status, "", [])
+            if repaired is not None and not _stands_in_the_way(repaired, check, again):
                 subject = repaired
                 undo.pop_all()
+            elif repaired is not None and check.name == "rows" and not _causes(new) & _causes(others):
+                new += _confirmed(repaired, check, others)  # the mend helped, and showed what was behind the fault
+                failed.add(check.name)
             elif _stands_in_the_way(subject, check, status):
                 failed.add(check.name)
         findings = joined(findings, new, check.name, subject.spec.allow)
@@ -139,6 +143,10 @@ def _confirmed(subject: Subject, check: Check[Subject], findings: list[Finding])
         finding if finding.status == "warn" or finding.id in ids else replace(finding, status="warn")
         for finding in findings
     ]
+
+
+def _causes(findings: Sequence[Finding]) -> set[str]:
+    return {cause.id for finding in findings for cause in finding.causes}
 
 
 def _stands_in_the_way(subject: Subject, check: Check[Subject], status: Outcome) -> bool:

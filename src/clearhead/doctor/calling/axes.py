@@ -51,7 +51,8 @@ def axes_of(run: Run, inputs: Inputs) -> Axes:
         mixing |= {0} if moved[:, column].any() else set()
         upward |= bool(moved[:row, column].any())
         leftward |= bool(moved[row, :column].any())
-    equal = run(replace(inputs, ids=torch.full_like(inputs.ids, int(inputs.ids[0, 0]))))  # (B, T, V)
+    rows = inputs.rows(torch.zeros(B, dtype=torch.long))  # of one source, or its rows would be counted
+    equal = run(replace(rows, ids=torch.full_like(inputs.ids, int(inputs.ids[0, 0]))))  # (B, T, V)
     tolerance = 1e-5 * float(equal.abs().max())
     counting = {axis for axis in (0, 1) if float((equal - equal.narrow(axis, 0, 1)).abs().max()) > tolerance}
     return Axes(frozenset(mixing), frozenset(counting), forward_only=0 in mixing and not upward, to_and_fro=leftward)

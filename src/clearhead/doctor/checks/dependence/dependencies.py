@@ -30,7 +30,7 @@ def dependencies(subject: Subject) -> list[Finding]:
     if shape == "deaf":
         return [finding((("A12", 0.5), ("I06", 0.3), ("M07", 0.2)), "no token moves any logit", value=0.0)]
     is_bigram = subject.looks_back_only and (subject.spec.window == 1 or subject.attention_place == Where())
-    if shape == "alone" and not is_bigram:
+    if shape == "alone" and not is_bigram and not _only_asks(subject):
         causes, witness = (("A12", 0.6), ("M04", 0.2), ("A13", 0.2)), "each logit depends on its own token alone"
         legal = torch.ones_like(subject.matrix.alive)
         picture = subject.matrix.picture(legal.tril() if subject.looks_back_only else legal)
@@ -39,6 +39,13 @@ def dependencies(subject: Subject) -> list[Finding]:
         findings = leaks(subject, subject.matrix, subject.run) or _gaps(subject, subject.matrix)
         return findings + _turned_round(subject)
     return _one_sided(subject, subject.matrix)
+
+
+def _only_asks(subject: Subject) -> bool:
+    """Whether its vectors are queries to a source, which are not meant to meet: no attention is among as many."""
+    sizes = range(subject.calling.T, subject.calling.T + 3)  # one or two may be put in front
+    among = any(len({*maps.allowed.shape}) == 1 and len(maps.allowed) in sizes for maps in subject.attentions)
+    return subject.convention.has_source and not subject.convention.reads_words("ids") and not among
 
 
 def _turned_round(subject: Subject) -> list[Finding]:

@@ -202,9 +202,17 @@ def scales(subject: Subject) -> list[Finding]:
             continue
         witness = f"scores are {scale:.3g} times queries times keys; 1 / sqrt({width}) is {width**-0.5:.3g}"
         causes = (("A01", 0.9), ("A02", 0.1)) if ratio > FAR else (("A02", 0.9), ("A01", 0.1))
-        status = "fail" if is_persons and abs(scale - 1) < 1e-3 else "warn"  # another number may be a choice
+        is_turned = abs(scale / width**0.5 - 1) < 1e-3 and not _are_of_one_length(attention.query)
+        is_sure = abs(scale - 1) < 1e-3 or is_turned  # another number may be a choice
+        status = "fail" if is_persons and is_sure else "warn"
         return [finding(causes, witness, value=ratio, threshold=FAR, where=where, status=status)]
     return []
+
+
+def _are_of_one_length(vectors: Tensor) -> bool:
+    """Whether vectors (..., K) have been normalized, in whatever way."""
+    lengths = vectors.detach().norm(dim=-1)
+    return float(lengths.std()) < 1e-2 * float(lengths.mean())
 
 
 def _is_root(scale: float, size: int) -> bool:

@@ -114,9 +114,20 @@ def _size(subject: Subject, flow: Flow, index: int) -> list[Finding]:
         if flow.calls[reader].name in MULTIPLY and factor(flow.calls[reader]) != 1:
             scale, at = scale * factor(flow.calls[reader]), reader
     where = subject.place_of(call)
+    ratio = _drowned(flow, at)
     if abs(scale - 1) > 1e-3 and abs(scale / root - 1) > 1e-2:
         witness = f"embeddings are multiplied by {scale:g}; the root of their width is {root:.3g}"
-        return [finding("E03", witness, value=scale, threshold=root, where=where, status="warn")]
+        is_turned = abs(scale * root - 1) < 1e-2 and ratio < FAINT  # divided by what they are to be multiplied by
+        status: Status = "fail" if is_turned else "warn"
+        return [finding("E03", witness, value=scale, threshold=root, where=where, status=status)]
+    if ratio < FAINT:
+        witness = f"fresh token embeddings are {ratio:.2g} times as large as the positions added to them"
+        return [finding("E03", witness, value=ratio, threshold=FAINT, where=where, status="warn")]
+    return []
+
+
+def _drowned(flow: Flow, at: int) -> float:
+    """How large tokens are in comparison with the positions that are added to them first; 1 if there are none."""
     tokens = made_by(flow.calls[at])[0]
     for reader in flow.readers(at):
         added = flow.calls[reader]
@@ -125,11 +136,8 @@ def _size(subject: Subject, flow: Flow, index: int) -> list[Finding]:
             continue
         if flow.comes_from(others[0], reader, tokens):  # the branch of a sublayer, and not positions
             continue
-        ratio = float(tokens.float().square().mean().sqrt() / others[0].float().square().mean().sqrt().clamp_min(1e-12))
-        if ratio < FAINT:
-            witness = f"fresh token embeddings are {ratio:.2g} times as large as the positions added to them"
-            return [finding("E03", witness, value=ratio, threshold=FAINT, where=where, status="warn")]
-    return []
+        return float(tokens.float().square().mean().sqrt() / others[0].float().square().mean().sqrt().clamp_min(1e-12))
+    return 1.0
 
 
 @model_check("E04", "fresh loss", order=330, needs=("finite",), of_tokens=True)

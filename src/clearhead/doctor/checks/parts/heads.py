@@ -5,6 +5,7 @@ place what its value projection made at one place.
 """
 
 from collections import Counter
+from statistics import median_low
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from clearhead.doctor.probes.tracing import ModuleCall
 MOVING = CARRYING | {"chunk", "split", "unbind", "__iter__", "_unsafe_view"}  # the same numbers elsewhere
 KNOWN = 0.99  # of the numbers must be those of the projection: any other operation changes all of them
 SHARE = 0.1  # of a vector, from which on a token has a part in it
-VECTORS = 32  # that are looked at; parted are nearly all or none
+VECTORS = 32  # that are looked at; nearly all are parted, or none
 STEPS = 12  # operations between an attention and a projection
 
 
@@ -34,7 +35,7 @@ def parted_tokens(subject: Subject) -> Finding | None:
         if source is None:
             continue
         read = vector_of.flatten()[source].reshape(-1, merged.inputs[0].shape[-1])
-        parts = max(_parts(vector, vector_of) for vector in read[:: 1 + len(read) // VECTORS])
+        parts = median_low(_parts(vector, vector_of) for vector in read[:: 1 + len(read) // VECTORS])
         if 1 < parts <= length // 2:
             witness = f"the projection behind the heads reads vectors made of parts of {parts} tokens each"
             return finding(_causes(vector_of), witness, value=parts, threshold=1, where=subject.place_of(merged))
@@ -89,7 +90,7 @@ def _merged(flow: Flow, attention: AttentionCall) -> ModuleCall | None:
 
 def _found_in(numbers: Tensor, among: Tensor) -> Tensor | None:
     """Where each number stands in another tensor, as flat indices; None if they are others."""
-    known, places = among.flatten().sort()
+    known, places = among.flatten().sort(stable=True)  # of equal numbers, as of a class token in all rows, the first
     at = torch.searchsorted(known, numbers.flatten()).clamp(max=len(known) - 1)
     is_known = float((known[at] == numbers.flatten()).float().mean()) >= KNOWN
     return places[at] if is_known and float((known.diff() > 0).float().mean()) >= KNOWN else None

@@ -29,7 +29,7 @@ def storage(subject: Subject) -> list[Finding]:
     is_fresh = freshness(subject.fresh, subject.spec.fresh)[0] is not False
     findings = _norms_called_again(subject)
     findings += [twice for twice in _held_twice(subject.fresh) if twice.id not in {called.id for called in findings}]
-    findings += _called_for_all(subject) + (_unregistered(subject) or _plain_tensors(subject))
+    findings += _called_for_all(subject) + (_unregistered(subject) or _listed(subject) or _plain_tensors(subject))
     return findings + _untied(subject, is_fresh) + (_copies(subject.fresh) if is_fresh else [])
 
 
@@ -172,6 +172,28 @@ def _unregistered(subject: Subject) -> list[Finding]:
     witness = f"model.parameters() lacks the weights of {len(lost)} modules that are called"
     where = Where(_hidden_path(subject.model, module), type(module).__name__, file, line)
     return [finding("I05", witness, value=len(lost), where=where)]
+
+
+def _listed(subject: Subject) -> list[Finding]:
+    """Several modules of one class in a plain list, whether they are called or not, whose weights are to be learned."""
+    registered = {id(parameter) for parameter in subject.original.parameters()}
+    for path, owner in subject.original.named_modules():
+        for name, value in vars(owner).items():
+            if name.startswith("_") or not isinstance(value, (list, tuple)):
+                continue
+            lost = [
+                module
+                for module in value
+                if isinstance(module, nn.Module)
+                and any(weight.requires_grad and id(weight) not in registered for weight in module.parameters())
+            ]
+            if len(lost) > 1 and len({type(module) for module in lost}) == 1:
+                list_path = f"{path}.{name}".lstrip(".")
+                witness = (
+                    f"model.parameters() lacks the weights of the {len(lost)} modules in {list_path}, a plain list"
+                )
+                return [finding("I05", witness, value=len(lost), where=Where(f"{list_path}.0", type(lost[0]).__name__))]
+    return []
 
 
 def _plain_tensors(subject: Subject) -> list[Finding]:
