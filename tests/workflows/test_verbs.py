@@ -225,7 +225,7 @@ def test_too_little_memory_names_the_option_to_lower(
     monkeypatch.setattr(clearhead.inference, "evaluate", fail)
     with pytest.raises(ClearheadError, match=r"lower `batch_size`"):
         evaluate(run, "my.txt", options={"batch_size": 5})
-    monkeypatch.setattr(training, "build_model", fail)
+    monkeypatch.setattr(training, "build", fail)
     with pytest.raises(ClearheadError, match=r"lower `train\.batch_size`"):
         trained()
     assert not Path("run").exists()

@@ -24,6 +24,7 @@ from clearhead.doctor.subject import Subject
 from clearhead.errors import UsageError
 
 NAMES = frozenset(check.name for check in CHECKS)
+LEFT_BEHIND = ("D18", "K06", "T08")
 OF_LENGTHS = ("lengths", "left padding", "caches", "generations", "samplings")  # compare rows of unequal lengths
 
 
@@ -135,10 +136,13 @@ def _examine(
 
 
 def _confirmed(subject: Subject, check: Check[Subject], findings: list[Finding]) -> list[Finding]:
-    """Failures that are there with other weights and tokens, in rows of another length; what is not is a warning."""
+    """Failures that are there with other weights and tokens, in rows of another length; what is not is a warning.
+
+    What calls leave behind is not asked for again: it is there already.
+    """
     with redrawn(subject) as second:
         others = _make(second, check)[2]
-    ids = {cause.id for finding in others for cause in finding.causes if finding.status == "fail"}
+    ids = {*LEFT_BEHIND, *(cause.id for fault in others for cause in fault.causes if fault.status == "fail")}
     return [
         finding if finding.status == "warn" or finding.id in ids else replace(finding, status="warn")
         for finding in findings
