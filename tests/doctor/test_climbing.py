@@ -229,7 +229,7 @@ class Passing(nn.Module):
 class Read(Series):
     """It asks for its numbers politely."""
 
-    def forward(self, data: Mapping[str, Tensor]) -> Tensor:
+    def forward(self, data: Mapping[str, Tensor]) -> Tensor:  # type: ignore[override]
         return super().forward(data.get("imu"))  # type: ignore[arg-type]
 
 
