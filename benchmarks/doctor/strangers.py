@@ -252,7 +252,10 @@ def main() -> None:
     if args.install:
         install(args.packages)
     if args.where:
-        print(Repository(name=args.where, commit="0" * 40, nature="kept").file)
+        file = Repository(name=args.where, commit="0" * 40, nature="kept").file
+        if file.exists():
+            parser.error(f"{args.where} has been judged: nobody writes over a manifest")
+        print(file)
         return
     if args.check:
         checked = [check(name, args) for name in args.check]

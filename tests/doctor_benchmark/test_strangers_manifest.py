@@ -126,6 +126,21 @@ def test_single_models_are_examined_in_the_open_half_only(half: str, monkeypatch
         strangers.main()
 
 
+def test_a_manifest_is_not_written_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stranger_files, "MANIFEST", tmp_path)
+    monkeypatch.setattr("sys.argv", ["strangers.py", "--where", NAME])
+    strangers.main()
+    file = Path(capsys.readouterr().out.strip())
+    assert file.parent.parent == tmp_path
+    file.parent.mkdir()
+    file.touch()
+    with pytest.raises(SystemExit):
+        strangers.main()
+    assert not capsys.readouterr().out
+
+
 def test_a_finding_speaks_of_a_fault_by_its_id_or_a_cause() -> None:
     fault = Fault(id="A04", also=("A05",), line="model.py:1", why="heads are mixed", certainty="read")
     causes = [{"id": "A05", "score": 0.6}, {"id": "M01", "score": 0.4}]
