@@ -24,7 +24,7 @@ from clearhead.doctor.subject import Subject
 from clearhead.errors import UsageError
 
 NAMES = frozenset(check.name for check in CHECKS)
-LEFT_BEHIND = ("D18", "K06", "T08")
+LEFT_BEHIND = ("D18", "K06", "T08")  # by a call: in inputs, in caches, in the model
 OF_LENGTHS = ("lengths", "left padding", "caches", "generations", "samplings")  # compare rows of unequal lengths
 
 

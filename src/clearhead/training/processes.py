@@ -20,8 +20,6 @@ from clearhead.errors import ClearheadError
 
 TIMEOUT = timedelta(minutes=10)  # that a process waits for the others; a checkpoint may take minutes
 LOST = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "Broken pipe")  # gloo's own words
-
-
 _is_alone = ContextVar("_is_alone", default=False)
 
 

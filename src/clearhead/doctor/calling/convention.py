@@ -167,12 +167,9 @@ class Convention:
         else:
             arranged = arrange(output, rows, length)
         assert arranged is not None, "an output changed its shape"
-        ruled_out = arranged.isneginf().all(0).all(0)  # (V,), tokens that are never to be predicted
-        return (
-            arranged.masked_fill(ruled_out, 0)[:, self.adds_first :]
-            if ruled_out.any()
-            else arranged[:, self.adds_first :]
-        )
+        logits = arranged[:, self.adds_first :]  # (B, T, V)
+        ruled_out = logits.isneginf().all(0).all(0)  # (V,), tokens that are never to be predicted
+        return logits.masked_fill(ruled_out, 0) if ruled_out.any() else logits
 
     def run_by(self, model: nn.Module) -> Run:
         """The model, called like this."""

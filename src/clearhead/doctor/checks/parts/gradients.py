@@ -13,6 +13,7 @@ from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, finding, model_check
 from clearhead.doctor.checks.parts.effects import (
     NUDGE,
+    SAME,
     beside,
     effect,
     knows_order,
@@ -127,8 +128,8 @@ def _may_be_idle(subject: Subject, name: str, reached: set[str]) -> bool:
         or (name.endswith("bias") and f"{name.removesuffix('bias')}weight" in reached)
         or (OF_A_SOURCE.search(name) and not subject.convention.has_source)
         or (_is_choice(subject.model, name, reached) and _chooses(subject))
-        or effect(subject, [subject.model.get_parameter(name)], of=beside) > 1e-5
-        or effect(subject, [subject.model.get_parameter(name)], of=with_options) > 1e-5
+        or effect(subject, [subject.model.get_parameter(name)], of=beside) > SAME
+        or effect(subject, [subject.model.get_parameter(name)], of=with_options) > SAME
     )
 
 
