@@ -4,16 +4,15 @@ One TOML file a repository, `strangers/HALF/OWNER+NAME.toml`, holds its commit a
 that builds it and the judgement of a person who read it before the doctor was run. No code of theirs is kept here: it
 is fetched, at that commit, into `build/strangers`.
 
-Half of the repositories, chosen by a hash of their names, are open: the doctor is mended with sight of them. The other
-half is locked: it is run to be counted, and nobody reads it in order to mend something. A locked half that has been
-run is used up, so what was collected after that is split again: into open, and a reserve that is locked too.
+The first repositories were halved by a hash of their names. One half is open: the doctor is mended with sight of it.
+The other is locked: it is run to be counted, and nobody reads it in order to mend something. It has been run, and is
+used up; so what is collected since goes into a reserve, which is locked until it has been run, once, and is open then.
 """
 
 import os
 import subprocess
 import tomllib
 from collections.abc import Iterator, Mapping
-from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Literal, Self
 
@@ -22,8 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 HERE = Path(__file__).resolve().parent
 MANIFEST = HERE / "strangers"
 BUILD = Path("build") / "strangers"
-HALVES = ("open", "locked")
-PARTS = (*HALVES, "reserve")
+PARTS = ("open", "locked", "reserve")
 READ = (".py", ".ipynb", ".json", ".yaml", ".yml", ".toml", ".cfg", ".txt", ".md")  # the files that are fetched
 COMMIT = Field(pattern="^[0-9a-f]{40}$")
 
@@ -118,16 +116,9 @@ class Repository(Frozen):
 
     @property
     def file(self) -> Path:
-        """Where its manifest belongs; nothing new becomes a part of the locked half that has been run."""
+        """Where its manifest is, and a new one belongs: in the reserve, as nothing else is unlooked-at."""
         file = f"{self.name.replace('/', '+')}.toml"
-        if half_of(self.name) == "open":
-            return MANIFEST / "open" / file
-        return held if (held := MANIFEST / "locked" / file).exists() else MANIFEST / "reserve" / file
-
-
-def half_of(name: str) -> str:
-    """Open or locked, by the hash of a repository's name."""
-    return HALVES[sha256(name.lower().encode()).digest()[0] % 2]
+        return next((held for part in PARTS if (held := MANIFEST / part / file).exists()), MANIFEST / "reserve" / file)
 
 
 def repositories(part: str) -> Iterator[Repository]:

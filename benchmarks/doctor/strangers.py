@@ -2,7 +2,7 @@
 
     python benchmarks/doctor/strangers.py --half open              # a line for each model, and the totals
     python benchmarks/doctor/strangers.py --half locked            # the totals alone: nobody mends with sight of it
-    python benchmarks/doctor/strangers.py --half reserve           # likewise: what was locked later
+    python benchmarks/doctor/strangers.py --half reserve           # likewise: what was judged since, to be run once
     python benchmarks/doctor/strangers.py --keep                   # all three, and into benchmarks/results/strangers.md
     python benchmarks/doctor/strangers.py --check OWNER/NAME       # whether its models build and its proofs hold
     python benchmarks/doctor/strangers.py --where OWNER/NAME       # the file that its manifest belongs into

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import stranger_files
 import strangers
-from stranger_files import HALVES, MANIFEST, PARTS, Fault, Model, Repository, fetched, half_of, read
+from stranger_files import MANIFEST, PARTS, Fault, Model, Repository, fetched, read
 
 from clearhead.doctor.catalogue.faults import CATALOGUE
 
@@ -56,14 +56,10 @@ def what_is_wrong(path: Path) -> str | None:
     return f"{path.name} has ids that the catalogue lacks: {unknown}" if unknown else None
 
 
-def test_a_half_depends_on_the_name_alone() -> None:
-    assert {half_of(f"owner/{number}") for number in range(50)} == {*HALVES}
-    assert half_of("Owner/Name") == half_of("owner/name")
-
-
-def test_nothing_is_added_to_the_locked_half_that_has_been_run() -> None:
-    parts = {Repository(name=f"owner/{number}", commit="0" * 40, nature="old").file.parent.name for number in range(50)}
-    assert parts == {"open", "reserve"}
+def test_what_is_new_belongs_to_the_reserve_and_to_one_part() -> None:
+    assert Repository(name="owner/new", commit="0" * 40, nature="old").file == MANIFEST / "reserve" / "owner+new.toml"
+    files = [path.name for part in PARTS for path in (MANIFEST / part).glob("*.toml")]
+    assert len({*files}) == len(files)
 
 
 def test_a_fault_that_is_proved_needs_a_proof() -> None:
