@@ -25,7 +25,7 @@ from fuzz_values import (
     spoiled,
     tensor_wrong,
 )
-from law_models import NATIVE_CHOICES, VOCAB_SIZE, make_model
+from law_models import NATIVE_CHOICES, VOCAB_SIZE, make_model, slots_read
 from pair_models import END, NATIVE_PAIR_CHOICES, make_translator
 
 from clearhead.config import Dtype, EngineConfig, SamplingConfig, TranslationConfig
@@ -36,7 +36,7 @@ from clearhead.inference.requests import new_requests
 from clearhead.models import DecoderLM
 from clearhead.models.quantization import quantize_model
 from clearhead.native import building, decoder, translator
-from clearhead.parts import DecoderCache, positions_from_lengths
+from clearhead.parts import SlotRows
 
 
 @cache
@@ -97,52 +97,51 @@ def texts_of_batch(draw: random.Random) -> None:
     assert written == expected, (written, expected)
 
 
-def half_read(draw: random.Random, model: DecoderLM, rows: int, columns: int) -> DecoderCache:
-    """A cache that holds something of each row."""
+def half_read(draw: random.Random, model: DecoderLM, rows: int, columns: int) -> SlotRows:
+    """Rows of which each holds something, in slots of which some may hold nothing."""
     room = model.config.block_size
     lengths = [draw.randint(1, max(1, room - columns)) for _ in range(rows)]
-    width = max(lengths)
-    held = model.new_cache(rows, width + columns + draw.randint(0, 3))
-    ids = torch.tensor([some_ids(draw, width) for _ in lengths])
-    positions = positions_from_lengths(torch.tensor(lengths), width, "left") if min(lengths) < width else None
-    model(ids, cache=held, positions=positions)
-    return held
+    ids = torch.tensor([some_ids(draw, max(lengths)) for _ in lengths])
+    cache, slots = slots_read(model, ids, lengths, max(lengths) + columns + draw.randint(0, 3))
+    if draw.random() < 0.5:
+        cache.reserve(rows + draw.randint(1, 3), 0)
+    draw.shuffle(slots)
+    return cache.rows(slots)
 
 
 def logits_of_read(draw: random.Random) -> None:
-    """Tokens that are read into a cache, ragged or not; what is wrong may be ids, positions, the cache or numbers."""
+    """Tokens that are read into a cache, ragged or not; what is wrong may be ids, the cache, its rows or numbers."""
     twin = some_writer(draw)
     model, rows = twin.model, draw.randint(1, 9)
     columns = draw.randint(1, min(3, model.config.block_size - 1))
     held = half_read(draw, model, rows, columns)
     ids = torch.tensor([some_ids(draw, columns) for _ in range(rows)])
-    positions, logits_to_keep = None, draw.randint(0, columns)
-    real = torch.ones(rows, columns, dtype=torch.bool)
+    logits_to_keep = draw.randint(0, columns)
     if draw.random() < 0.5:
-        counts = torch.tensor([draw.randint(0, columns) for _ in range(rows)])
-        real = torch.arange(columns) < counts[:, None]
-        last = torch.full((rows, 1), held.length - 1) if isinstance(held.positions, range) else held.positions[:, -1:]
-        positions = (last + 1 + torch.arange(columns)).where(real, -1)
+        held.counts = [draw.randint(0, columns) for _ in range(rows)]
+    real = held.is_real(columns)
     wrong = draw.randrange(12)
     if wrong == 0:
         tensor_wrong(draw, ids, VOCAB_SIZE)
     elif wrong == 1:
         spoil_cache(draw, held, model)
-    elif wrong == 2 and positions is not None:
-        tensor_wrong(draw, positions, columns)
-        real = real & (positions >= 0)
+    elif wrong == 2:
+        name = draw.choice(("slots", "lengths", "counts"))
+        numbers = [*(getattr(held, name) or [columns] * rows)]
+        numbers[draw.randrange(rows)] = draw.choice((*(number for number in INT64 if number < 0), 2**40, 10**6))
+        setattr(held, name, draw.choice((numbers, numbers[1:])))
     elif wrong == 3:
         ids = draw.choice((ids.int(), ids.float(), ids[:, :0], ids[0], ids[: rows - 1], torch.cat((ids, ids))))
     elif wrong == 4:
         logits_to_keep = draw.choice((-1, columns + 1, 10**6))
     elif wrong == 5:
-        positions = torch.zeros(rows + 1, columns, dtype=torch.int64)
+        held.slots = [*held.slots, 0]
     other = copy.deepcopy(held)
-    logits = outcome(lambda: twin.forward(ids, held, positions, logits_to_keep=logits_to_keep))
+    logits = outcome(lambda: twin.forward(ids, held, logits_to_keep=logits_to_keep))
     if isinstance(logits, Refused):
         assert wrong < 6, logits
         return
-    expected = EagerDecoderBackend(model).forward(ids, other, positions, logits_to_keep=logits_to_keep)
+    expected = EagerDecoderBackend(model).forward(ids, other, logits_to_keep=logits_to_keep)
     close(logits, expected, real[:, columns - logits_to_keep :])
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from clearhead.errors import UsageError
 from clearhead.models import DecoderLM, EncoderDecoder
 from clearhead.native import library
-from clearhead.parts import DecoderCache
+from clearhead.parts import DecoderCache, SlotRows
 
 WRONG: tuple[Any, ...] = (-1, -2, 1.5, None, 10**6, -(10**6), 2**31, 2**40, -(2**40), 2**63 - 1, -(2**63), 2**64)
 INT64 = [wrong for wrong in WRONG if isinstance(wrong, int) and -(2**63) <= wrong < 2**63]
@@ -74,7 +74,7 @@ def spoil_cache(draw: random.Random, held: DecoderCache, model: DecoderLM | Enco
         layer.keys = layer.keys.to(torch.float32 if layer.keys.dtype == torch.float64 else torch.float64)
     elif kind == 4:
         layer.values = layer.values.transpose(2, 3).contiguous().transpose(2, 3)
-    elif kind == 5:
+    elif kind == 5 and not isinstance(held, SlotRows):
         layer.length += draw.choice((-1, 1, 10**6))
     elif kind == 6 and held.tokens is not None:
         tensor_wrong(draw, held.tokens, VOCAB_SIZE + 1)

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 import torch
 from model_options import listed_choices
-from torch import nn
+from torch import Tensor, nn
 
 from clearhead.config import ModelConfig
-from clearhead.models import DecoderLM
+from clearhead.models import CausalLM, DecoderLM
 from clearhead.native.facade import SUPPORTED_OPTIONS
 from clearhead.native.structures import Packer, UnknownPartError
-from clearhead.parts import NORMS
+from clearhead.parts import NORMS, SlotCache
 
 VOCAB_SIZE, BLOCK_SIZE, N_LAYERS, WINDOW = 11, 24, 2, 5
 
@@ -112,3 +112,13 @@ def random_ids(*shape: int, seed: int = 0) -> torch.Tensor:
 def assert_same(actual: torch.Tensor, expected: torch.Tensor) -> None:
     """Equal but for the rounding of float64."""
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-10)
+
+
+def slots_read(model: CausalLM, ids: Tensor, lengths: list[int], capacity: int) -> tuple[SlotCache, list[int]]:
+    """A cache whose rows hold the first tokens of these (B, T), as many as their lengths say; and their slots."""
+    cache = SlotCache(model.new_cache)
+    slots = cache.take(len(lengths), capacity)
+    rows = cache.rows(slots, lengths)
+    model(ids, cache=rows)
+    cache.keep(rows)
+    return cache, slots

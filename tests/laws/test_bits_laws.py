@@ -1,6 +1,7 @@
 """What native code computes for a text does not depend, in any bit, on the texts beside it."""
 
 import random
+from typing import Any
 
 import pytest
 import torch
@@ -9,8 +10,8 @@ from test_engine_laws import WIDTHS, compiled
 from torch import Tensor
 
 from clearhead.config import Dtype
-from clearhead.inference import decoder_backend
-from clearhead.inference.decoder_backend import NativeDecoderBackend
+from clearhead.inference import decoder_backend, prefixes
+from clearhead.inference.decoder_backend import DecoderBackend, NativeDecoderBackend
 from clearhead.inference.kv_context import KVContext
 from clearhead.models import DecoderLM
 from clearhead.models.quantization import quantize_model
@@ -101,3 +102,48 @@ def test_who_reads_a_prompt_is_chosen_by_its_own_length(choice: Choice, monkeypa
         model = make_model(**choice, block_size=block_size).float()
         for seed in range(3):
             assert_same_bits(model, compiled(model), monkeypatch, seed)
+
+
+@pytest.mark.parametrize("few", [20 * 20, decoder_backend.FEW])  # from which on torch reads prompts
+@pytest.mark.parametrize("choice", [*NATIVE_CHOICES[::8], WINDOWED[1]], ids=name)
+@torch.inference_mode()
+def test_what_others_have_read_of_a_prompt_has_the_same_bits(
+    choice: Choice, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoder_backend, "FEW", few)
+    monkeypatch.setattr(prefixes, "FEWEST_SHARED", 3)
+    model = make_model(**choice, block_size=64).float()
+    backend, draw, saved = compiled(model), random.Random(5), 0
+    shared = KVContext(model, backend=backend, slots=4, prompt_tokens=8)
+    texts = [tokens(draw, 40)]
+    for _ in range(24):
+        begin = draw.choice(texts)
+        prompt = begin[: draw.randint(1, len(begin))] + tokens(draw, draw.randint(0, 12))
+        alone = KVContext(model, backend=backend, slots=4, prompt_tokens=8)
+        calls = [calls_of(context, prompt) for context in (alone, shared)]
+        assert torch.equal(calls[0][0], calls[1][0]), f"a prompt of {len(prompt)} tokens"
+        saved += calls[0][1] - calls[1][1]
+        texts.append(prompt)
+        last = len(shared._rows) - 1
+        shared.forward([[1, 2, 3]], [last])
+        shared.rollback([2], [last])
+        texts.append([*prompt, 1])
+        if len(shared._rows) == 4 or draw.random() < 0.5:  # some leave
+            shared.reorder(sorted(draw.sample(range(last + 1), draw.randint(0, min(3, last)))))
+    assert saved > 50, "tokens that were not read again"
+
+
+def calls_of(context: KVContext, prompt: list[int]) -> tuple[Tensor, int]:
+    """The logits after a prompt, and how many tokens were read for them."""
+    count, read = 0, context._read_chunk
+
+    def counted(backend: DecoderBackend, ids: Tensor, *options: Any, **more: Any) -> Tensor:
+        nonlocal count
+        count += ids.numel()
+        return read(backend, ids, *options, **more)
+
+    context._read_chunk = counted  # type: ignore[method-assign]
+    try:
+        return context.prefill([prompt], STEPS), count
+    finally:
+        context._read_chunk = read  # type: ignore[method-assign]

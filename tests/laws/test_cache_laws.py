@@ -6,7 +6,6 @@ from law_models import (
     CHOICES,
     FIXED,
     OPTIONS,
-    WINDOW,
     Choice,
     assert_same,
     make_model,
@@ -92,37 +91,6 @@ def test_a_cache_that_was_reset_is_as_good_as_new() -> None:
     cache.reset()
     assert cache.length == 0
     assert_same(model(ids, cache=cache), model(ids))
-
-
-@pytest.mark.parametrize("positions", ["rope", "alibi", "none"])
-@pytest.mark.parametrize("ragged", [False, True])
-@torch.inference_mode()
-def test_columns_that_left_the_window_can_be_dropped(positions: str, ragged: bool) -> None:
-    model, ids = make_model(positions=positions, sliding_window=WINDOW, logit_ngrams=3), random_ids(2, 60)
-    first = positions_from_lengths(torch.tensor([10, 7]), 10, side="left") if ragged else None
-    full, small = model.new_cache(2, 60), model.new_cache(2, 12)
-    for cache in (full, small):
-        model(ids[:, :10], positions=first, cache=cache)
-    for t in range(10, 60):
-        if small.length == small.capacity:
-            small.drop(small.length - (WINDOW - 1))
-        step = ids[:, t : t + 1]
-        assert_same(model(step, cache=small), model(step, cache=full))
-
-
-@every_choice
-@torch.inference_mode()
-def test_a_replaced_row_goes_on_as_the_other_cache_would(choice: Choice) -> None:
-    model, ids = make_model(**choice), random_ids(3, 9)
-    cache, other = model.new_cache(3, 12), model.new_cache(1, 4)
-    model(ids, positions=positions_from_lengths(torch.tensor([9, 6, 8]), 9, side="left"), cache=cache)
-    start, step = random_ids(1, 4, seed=1), random_ids(3, 1, seed=2)
-    model(start, cache=other)
-    cache.replace(torch.tensor([1]), other)
-    after = model(step, cache=cache)
-    for row, text in ((0, ids[0]), (1, start[0]), (2, ids[2, 1:])):
-        alone = model(torch.cat((text, step[row]))[None])[0, -1]
-        assert_same(after[row, -1], alone)
 
 
 def test_a_full_cache_refuses_more() -> None:

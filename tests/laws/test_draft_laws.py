@@ -8,14 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
+from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, make_model, name, random_ids
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.inference import batching, kv_context, stream_ids
 from clearhead.inference.requests import GenerationRequest
 from clearhead.inference.verification import DraftTokens
 from clearhead.models import BigramLM, CausalLM
-from clearhead.parts import positions_from_lengths
 
 every_choice = pytest.mark.parametrize("choice", NATIVE_CHOICES, ids=name)
 BLOCK_SIZE, NEW_TOKENS = 10, 16  # two slides or more
@@ -138,25 +137,3 @@ def test_a_bigram_model_guesses_and_checks() -> None:
     model = BigramLM(ModelConfig(architecture="bigram", vocab_size=VOCAB_SIZE, block_size=4))
     assert written(model, PROMPTS, DRAWN, NGRAMS) == written(model, PROMPTS, DRAWN)
     assert written(model, PROMPTS, GREEDY, RUN, model) == written(model, PROMPTS, GREEDY)
-
-
-@pytest.mark.parametrize("choice", NATIVE_CHOICES[::4], ids=name)
-@torch.inference_mode()
-def test_what_is_forgotten_was_never_read(choice: Choice) -> None:
-    model, ids, lengths, columns = make_model(**choice), random_ids(3, 12), [12, 3, 7], torch.tensor([2, 0, 5])
-    cache = model.new_cache(3, 18)
-    model(ids, positions=positions_from_lengths(torch.tensor(lengths), 12, side="left"), cache=cache)
-    kept = [
-        ids[row, 12 - length : 12 - int(less)] for row, (length, less) in enumerate(zip(lengths, columns, strict=True))
-    ]
-    n = None if cache.tokens is None else cache.tokens.shape[1]
-    cache.rollback(columns, None if n is None else torch.stack([last(row, n) for row in kept]))
-    more = random_ids(3, 4, seed=1)
-    logits = model(more, cache=cache)
-    for row, start in enumerate(kept):
-        assert_same(logits[row], model(torch.cat((start, more[row]))[None])[0, len(start) :])
-
-
-def last(ids: torch.Tensor, n: int) -> torch.Tensor:
-    """The last tokens as a cache holds them."""
-    return torch.cat((torch.zeros(n, dtype=torch.int64), ids + 1))[-n:]

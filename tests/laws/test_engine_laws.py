@@ -2,11 +2,12 @@
 
 import copy
 import ctypes
+import statistics
 from typing import Any
 
 import pytest
 import torch
-from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids
+from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, assert_same, make_model, name, random_ids, slots_read
 from test_batch_laws import alone, together
 from test_draft_laws import Oracle
 from torch import Tensor
@@ -19,7 +20,7 @@ from clearhead.models import CausalLM, DecoderLM
 from clearhead.models.quantization import quantize_model
 from clearhead.native import compiler, library
 from clearhead.native import decoder as native_decoder
-from clearhead.parts import DecoderCache, positions_from_lengths
+from clearhead.parts import SlotRows
 
 pytestmark = [
     pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"),
@@ -69,16 +70,18 @@ def written(model: CausalLM, prompts: list[list[int]], how: dict[str, str], **op
 ROWS = 5  # multiplied four at a time, and alone
 
 
-def half_read(model: DecoderLM) -> DecoderCache:
-    """The cache after rows of unequal lengths."""
-    cache, lengths = model.new_cache(ROWS, 20), torch.tensor([12, 3, 7, 1, 9])
-    model(random_ids(ROWS, 12), positions=positions_from_lengths(lengths, 12, side="left"), cache=cache)
-    return cache
+LENGTHS = [12, 3, 7, 1, 9]
 
 
-def assert_same_caches(actual: DecoderCache, expected: DecoderCache) -> None:
+def half_read(model: DecoderLM, counts: list[int] | None = None) -> SlotRows:
+    """Rows of unequal lengths. `counts`: how many of a call's tokens each of them then has."""
+    cache, slots = slots_read(model, random_ids(ROWS, 12), LENGTHS, 20)
+    return cache.rows(slots[::-1], counts)  # not in the order of the slots
+
+
+def assert_same_caches(actual: SlotRows, expected: SlotRows) -> None:
+    assert actual.lengths == expected.lengths
     for layer, other in zip(actual.layers, expected.layers, strict=True):
-        assert layer.length == other.length
         assert_same(layer.keys, other.keys)
         assert_same(layer.values, other.values)
 
@@ -113,20 +116,18 @@ def test_tokens_read_together_are_those_read_one_by_one(choice: Choice) -> None:
 @every_choice
 @torch.inference_mode()
 def test_padding_is_passed_over(choice: Choice) -> None:
-    model, ids, lengths = make_model(**choice), random_ids(ROWS, 12), torch.tensor([12, 3, 7, 1, 9])
-    twin, cache, other = compiled(model), model.new_cache(ROWS, 20), half_read(model)
-    positions = positions_from_lengths(lengths, 12, side="left")
-    for piece in (slice(0, 5), slice(5, 12)):
-        assert twin.forward(ids[:, piece], cache, positions[:, piece], logits_to_keep=0).shape[1] == 0
-    more, offsets = random_ids(ROWS, 4, seed=1), torch.arange(4)
-    real = offsets < torch.tensor([4, 1, 0, 3, 2])[:, None]  # (B, T)
-    positions = (lengths[:, None] + offsets).where(real, -1)
+    model, more, counts = make_model(**choice), random_ids(ROWS, 4, seed=1), [4, 1, 0, 3, 2]
+    twin, rows, other = compiled(model), half_read(model, counts), half_read(model, counts)
+    real = torch.arange(4) < torch.tensor(counts)[:, None]  # (B, T)
     actual, expected = (
-        backend.forward(more, held, positions, logits_to_keep=4)
-        for backend, held in ((twin, cache), (EagerDecoderBackend(model), other))
+        twin.forward(more, rows, logits_to_keep=4),
+        EagerDecoderBackend(model).forward(more, other, logits_to_keep=4),
     )
+    changed = twin.forward(more.where(real, 0), half_read(model, counts), logits_to_keep=4)
     assert_same(actual[real], expected[real])
-    assert cache.tokens is None or torch.equal(cache.tokens, torch.as_tensor(other.tokens))
+    assert torch.equal(actual[real], changed[real]), "padding is anything"
+    assert_same_caches(rows, other)
+    assert rows.tokens is None or torch.equal(rows.tokens, torch.as_tensor(other.tokens))
 
 
 @torch.inference_mode()
@@ -154,7 +155,7 @@ def test_a_broken_model_is_broken_in_compiled_code_too() -> None:
         model = make_model(n_heads=2, d_model=32).float()
         twin, more = compiled(model, weights), random_ids(ROWS, seed=1)
         cache = half_read(model)
-        cache.layers[0].values[1] = torch.nan
+        cache.layers[0].values[cache.slots[1]] = torch.nan
         broken = twin.forward(more[:, None], cache).isnan()
         assert broken[1].all()
         assert not broken[[0, 2, 3, 4]].any()
@@ -185,16 +186,10 @@ def test_what_a_row_gets_does_not_depend_on_the_others_or_on_threads(
     model = quantize_model(make_model(**choice).float(), weights)
     # 19 rows are multiplied eight, four, two at a time, and alone
     twin, more = compiled(model, weights), random_ids(19, 3, seed=1)
-    cache, lengths = model.new_cache(19, 20), torch.arange(19) % 12 + 1
-    model(random_ids(19, 12), positions=positions_from_lengths(lengths, 12, side="left"), cache=cache)
+    cache, slots = slots_read(model, random_ids(19, 12), [row % 12 + 1 for row in range(19)], 20)
 
     def logits_of(rows: Tensor) -> Tensor:
-        mine = model.new_cache(19, 20)
-        mine.positions = cache.positions
-        for layer, source in zip(mine.layers, cache.layers, strict=True):
-            layer.keys, layer.values, layer.length = source.keys.clone(), source.values.clone(), source.length
-        mine.tokens = cache.tokens
-        mine.reorder(rows)
+        mine = cache.rows([slots[row] for row in rows])  # what is written there is the same each time
         return twin.forward(more[rows], mine, logits_to_keep=2)
 
     everything = torch.arange(19)
@@ -262,15 +257,17 @@ def test_float32_of_any_width_is_as_near_as_the_models_own(width: int, weights: 
     model = quantize_model(model, weights)
     exact = copy.deepcopy(model).double()
     backends: list[DecoderBackend] = [EagerDecoderBackend(exact), EagerDecoderBackend(model), compiled(model, weights)]
-    caches, errors = [half_read(network) for network in (exact, model, model)], [0.0, 0.0]
-    for t in (1, 1, 2, 4):
-        more = random_ids(ROWS, t, seed=t)
-        right, *others = (
-            backend.forward(more, cache, logits_to_keep=t) for backend, cache in zip(backends, caches, strict=True)
-        )
-        apart = [float((logits - right).abs().max() / right.abs().max()) for logits in others]
-        errors = [max(two) for two in zip(errors, apart, strict=True)]
-    assert errors[1] < max(1e-6, 4 * errors[0])
+    errors: list[list[float]] = []  # of the model's own call, and of compiled code
+    for seed in range(6):
+        caches = [half_read(network) for network in (exact, model, model)]
+        for t in (1, 1, 2, 4):
+            more = random_ids(ROWS, t, seed=10 * seed + t)
+            right, *others = (
+                backend.forward(more, cache, logits_to_keep=t) for backend, cache in zip(backends, caches, strict=True)
+            )
+            errors.append([float((logits - right).abs().max() / right.abs().max()) for logits in others])
+    own, native = map(statistics.median, zip(*errors, strict=True))
+    assert native < max(1e-6, 2 * own)
 
 
 @every_choice

@@ -8,7 +8,7 @@ from pair_models import END, PAD, PAIR_CHOICES, Side, influence, make_translator
 from clearhead.config import TranslationConfig
 from clearhead.inference.beam import beam_search
 from clearhead.models import EncoderDecoder
-from clearhead.parts import Attention, DecoderCache, positions_from_lengths
+from clearhead.parts import Attention, positions_from_lengths
 
 every_choice = pytest.mark.parametrize("choice", PAIR_CHOICES, ids=name)
 every_side = pytest.mark.parametrize("side", ["left", "right"])
@@ -175,36 +175,6 @@ def test_a_cache_that_was_reset_reads_another_source() -> None:
     cache.reset()
     source = some_ids(2, 6, seed=2)
     assert_same(model.head(model.decode(target, model.encode(source), cache=cache)), model(source, target))
-
-
-@torch.inference_mode()
-def test_rows_of_another_cache_bring_their_source_along() -> None:
-    model, target, source = make_translator(), some_ids(4, 6, seed=1), some_ids(4, 9)
-    memory = model.encode(source)
-
-    def begun(*rows: int) -> DecoderCache:
-        cache = model.new_cache(len(rows), 6)
-        model.decode(target[list(rows), :5], memory.select(torch.tensor(rows)), cache=cache)
-        return cache
-
-    appended, replaced = begun(0, 1), begun(0, 1, 2)
-    appended.append([begun(2), begun(3)], (2, 1, 1))
-    replaced.replace(torch.tensor([1]), begun(3))
-    for cache, rows in ((appended, [0, 1, 2, 3]), (replaced, [0, 3, 2])):
-        states = model.decode(target[rows, 5:], memory.select(torch.tensor(rows)), cache=cache)
-        assert_same(model.head(states), model(source, target)[rows, 5:])
-
-
-@torch.inference_mode()
-def test_rows_without_a_source_do_not_join_rows_with_one() -> None:
-    model = make_translator()
-    cache, fresh = model.new_cache(1, 5), model.new_cache(1, 5)
-    model.decode(some_ids(1, 3), model.encode(some_ids(1, 9)), cache=cache)
-    with pytest.raises(AssertionError, match="memory"):
-        cache.append([fresh], (1, 1))
-    with pytest.raises(AssertionError, match="memory"):
-        cache.replace(torch.tensor([0]), fresh)
-    assert cache.length == 3
 
 
 @torch.inference_mode()

@@ -1,20 +1,27 @@
 """Continuous batching: texts advance at their own pace, join at any time, and may gain several tokens per step."""
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from types import TracebackType
 from typing import Self
 
+from torch import Tensor
+
 from clearhead.config import EngineConfig, SamplingConfig
-from clearhead.errors import UsageError
+from clearhead.errors import ClearheadError, UsageError
+from clearhead.inference.decoder_backend import DecoderBackend
 from clearhead.inference.engine import DEFAULT, Engine, as_engine
 from clearhead.inference.ids import known_ids
-from clearhead.inference.kv_context import KVContext
+from clearhead.inference.kv_context import PREFILL_TOKENS, KVContext
 from clearhead.inference.requests import GenerationRequest, new_requests
 from clearhead.inference.speculative import Drafter, ModelDrafter, NgramDrafter
 from clearhead.inference.verification import DraftTokens, verify
 from clearhead.models import CausalLM
 from clearhead.models.eval_mode import OnNotice, evaluating
+
+MANY = 10**9  # new tokens: what a server writes, so that an engine that takes long to begin is worth it
 
 
 class GenerationBatch:
@@ -27,6 +34,9 @@ class GenerationBatch:
 
     Each text is the one that `stream_ids` would write alone. With `EngineConfig.draft`, decoding is speculative: one
     call reads the last token and the draft tokens, and `verify` accepts or rejects them.
+
+    Attributes:
+        failed: the error of each text that could not go on, by its name; the others do.
     """
 
     def __init__(
@@ -36,6 +46,8 @@ class GenerationBatch:
         *,
         draft: CausalLM | None = None,
         on_notice: OnNotice | None = None,
+        slots: int | None = None,
+        prompt_tokens: int | None = None,
     ) -> None:
         """
         Args:
@@ -43,15 +55,24 @@ class GenerationBatch:
             engine: the backend; to make many batches, make one `Engine` of the model and pass it to each.
             draft: the smaller model that drafts; needed where the engine's `draft` names a run.
             on_notice: called with sentences to show the user.
+            slots: texts at once, for which room is reserved now; others wait. None: as many as there are.
+            prompt_tokens: read between two steps of the other texts at most; None: all prompts that wait.
         """
         self._engine, self._on_notice, self._stack = as_engine(model, engine), on_notice, ExitStack()
         self._model = self._engine.model
-        self._context = KVContext(self._model, on_notice)
+        self._slots, self._prompt_tokens = slots, prompt_tokens
+        self._context = KVContext(
+            self._model, on_notice, slots=slots or 0, prompt_tokens=prompt_tokens or PREFILL_TOKENS
+        )
         self._drafter = _drafter_for(self._engine.config, draft, model.config.vocab_size)
         self._models = [self._model] if draft is None else [self._model, draft]
-        self._waiting = list[GenerationRequest]()
+        self._backend: DecoderBackend | None = None  # chosen with the first texts, and kept: it decides their last bits
+        self._waiting = deque[GenerationRequest]()
+        self._reading = list[GenerationRequest]()  # whose prompts are being read, in these pieces
+        self._pieces: Generator[None, None, Tensor] | None = None
         self._requests = list[GenerationRequest]()  # each is in the cache but for its last token
         self._added = 0
+        self.failed = dict[int, ClearheadError]()
 
     def __enter__(self) -> Self:
         for model in self._models:
@@ -66,10 +87,11 @@ class GenerationBatch:
     @property
     def live(self) -> set[int]:
         """The names of texts that have not ended."""
-        return {request.name for request in [*self._requests, *self._waiting] if request.remaining}
+        texts = chain(self._requests, self._reading, self._waiting)
+        return {request.name for request in texts if request.remaining}
 
     def add(self, prompts: Sequence[Sequence[int]], config: SamplingConfig, end: int | None = None) -> list[int]:
-        """Add texts, which begin with the next step; return their names, 0, 1, ...
+        """Add texts, which begin with the next step, or when there is room; return their names, 0, 1, ...
 
         Raises:
             UsageError: a prompt is empty, or has an id that is not in the model's vocabulary; none of them joins.
@@ -80,58 +102,126 @@ class GenerationBatch:
         return [request.name for request in requests]
 
     def cancel(self, names: Iterable[int]) -> None:
-        """Stop generating these texts."""
+        """Stop generating these texts; their slots are free at the next step."""
         unwanted = set(names)
-        self._waiting = [request for request in self._waiting if request.name not in unwanted]
-        for request in self._requests:
+        self._waiting = deque(request for request in self._waiting if request.name not in unwanted)
+        for request in chain(self._requests, self._reading):
             if request.name in unwanted:
                 request.remaining = 0
+        if self._pieces is not None and not any(request.remaining for request in self._reading):
+            self._pieces.close()
+            self._reading, self._pieces = [], None
 
     def step(self) -> dict[int, list[int]]:
-        """The next tokens of every live text: those of one backend call, or the accepted draft tokens and one.
+        """The next tokens of every text that has begun: those of one backend call, or accepted draft tokens and one.
 
         The list is empty where eos comes first.
         """
-        self._remove_finished(lazily=not self._waiting)
+        self._remove_finished()
         written = self._decode() if self._requests else {}
-        if self._waiting:
-            written |= self._begin()
-        return written
+        return written | self._begin()
 
     def _begin(self) -> dict[int, list[int]]:
-        """Prefill the waiting prompts, and sample a first token for each."""
-        requests, self._waiting = self._waiting, []
-        prompts, new_tokens = [request.prompt for request in requests], max(request.remaining for request in requests)
-        self._context.backend = self._engine.backend(new_tokens, self._on_notice)
-        logits = self._context.prefill(prompts, new_tokens)[:, None]  # (B', V) -> (B', 1, V)
+        """Read prompts that wait, or a piece of them; sample a first token for each that is read."""
+        if self._pieces is None:
+            self._admit()
+        if self._pieces is None:
+            return {}
+        try:
+            next(self._pieces)
+            while self._prompt_tokens is None:
+                next(self._pieces)
+            return {}
+        except StopIteration as end:
+            requests, logits = self._reading, end.value[:, None]  # (B', V) -> (B', 1, V)
+        except ClearheadError as error:
+            self._retry_alone(error)
+            return {}
+        self._reading, self._pieces = [], None
         sampled = verify(requests, logits, DraftTokens([[] for _ in requests]))
         if self._drafter is not None:
+            prompts, new_tokens = _prompts_and_length(requests)
             self._drafter.prefill(prompts, new_tokens)
             self._drafter.accept([*([] for _ in self._requests), *sampled])
         self._requests += requests
-        return {request.name: request.append(tokens) for request, tokens in zip(requests, sampled, strict=True)}
+        pairs = zip(requests, sampled, strict=True)
+        return {request.name: request.append(tokens) for request, tokens in pairs if request.remaining}
+
+    def _admit(self) -> None:
+        """Begin to read prompts that wait: the first, and those after it that fit into a free slot and one call."""
+        free = len(self._waiting) if self._slots is None else self._slots - len(self._requests)
+        read = set[tuple[int, ...]]()
+        while self._waiting and len(self._reading) < free:
+            prompt = tuple(self._waiting[0].prompt)
+            tokens = sum(map(len, {*read, prompt}))
+            is_first = not self._reading
+            if not is_first and (self._waiting[0].is_alone or self._reading[0].is_alone):
+                break
+            if not is_first and self._prompt_tokens is not None and tokens > self._prompt_tokens:
+                break
+            read.add(prompt)
+            self._reading.append(self._waiting.popleft())
+        if self._reading:
+            prompts, new_tokens = _prompts_and_length(self._reading)
+            if self._backend is None:
+                self._backend = self._engine.backend(MANY if self._slots else new_tokens, self._on_notice)
+                self._context.backend = self._backend
+            self._pieces = self._context.prefill_in_pieces(prompts, new_tokens)
+
+    def _retry_alone(self, error: ClearheadError) -> None:
+        """Of texts that could not be read together, each is read alone; one that was alone has failed."""
+        if len(self._reading) == 1:
+            self._fail(self._reading[0], error)
+        else:
+            for request in reversed(self._reading):
+                request.is_alone = True
+                self._waiting.appendleft(request)
+        self._reading, self._pieces = [], None
+
+    def _fail(self, request: GenerationRequest, error: ClearheadError) -> None:
+        self.failed[request.name] = error
+        request.remaining = 0
 
     def _decode(self) -> dict[int, list[int]]:
-        """Read the last token of each text, and sample the next."""
-        tokens = self._context.decode(self._requests) if self._drafter is None else self._speculate(self._drafter)
+        """Read the last token of each text, and what was drafted after it; sample the next."""
+        rows = [*range(len(self._requests))]
+        drafted = DraftTokens([[] for _ in rows])
+        if self._drafter is not None:
+            most = [self._max_draft_tokens(row, request) for row, request in enumerate(self._requests)]
+            drafted = self._drafter.draft(most, self._requests)
+        try:
+            tokens = self._advance(rows, drafted)
+        except ClearheadError:  # which of them it is shows when each goes on alone; what others get is the same
+            tokens = [self._advance_alone(row, drafted) for row in rows]
+        if self._drafter is not None:
+            self._drafter.accept(tokens)
         pairs = zip(self._requests, tokens, strict=True)
         return {request.name: request.append(new) for request, new in pairs if request.remaining}
 
-    def _speculate(self, drafter: Drafter) -> list[list[int]]:
-        """Speculate: read draft tokens after the last ones; return the accepted ones and one more."""
-        most = [self._max_draft_tokens(row, request) for row, request in enumerate(self._requests)]
-        drafted = drafter.draft(most, self._requests)
+    def _advance(self, rows: Sequence[int], drafted: DraftTokens) -> list[list[int]]:
+        """The next tokens of these rows."""
+        requests, drafted = [self._requests[row] for row in rows], drafted.select(rows)
         if not any(drafted.tokens):
-            tokens = self._context.decode(self._requests)
-            drafter.accept(tokens)
-            return tokens
-        read = [[request.last_token, *row] for request, row in zip(self._requests, drafted.tokens, strict=True)]
-        tokens = verify(self._requests, self._context.forward(read), drafted)
-        self._context.rollback([len(old) - len(new) for old, new in zip(read, tokens, strict=True)])
-        drafter.accept(tokens)
-        for request, row, new in zip(self._requests, drafted.tokens, tokens, strict=True):
+            return self._context.decode(requests, rows)
+        read = [[request.last_token, *row] for request, row in zip(requests, drafted.tokens, strict=True)]
+        logits = self._context.forward(read, rows)
+        try:
+            tokens = verify(requests, logits, drafted)
+        except ClearheadError:
+            self._context.rollback(list(map(len, read)), rows)
+            raise
+        self._context.rollback([len(old) - len(new) for old, new in zip(read, tokens, strict=True)], rows)
+        for request, row, new in zip(requests, drafted.tokens, tokens, strict=True):
             request.adapt_draft_length(len(row), len(new) - 1)
         return tokens
+
+    def _advance_alone(self, row: int, drafted: DraftTokens) -> list[int]:
+        """The next tokens of one row; any one where it fails, which nobody gets."""
+        try:
+            return self._advance([row], drafted)[0]
+        except ClearheadError as error:
+            self._fail(self._requests[row], error)
+            return [0]
 
     def _max_draft_tokens(self, row: int, request: GenerationRequest) -> int:
         """How many tokens to draft for a text at most."""
@@ -139,20 +229,20 @@ class GenerationBatch:
         length = min(request.draft_length, request.remaining - 1)
         return max(0, length if room is None else min(length, room - 1))
 
-    def _remove_finished(self, *, lazily: bool) -> None:
-        """Remove ended texts.
-
-        That copies the cache, so `lazily` means only if half have ended, or one of the ended has run out of room.
-        """
-        ended = [row for row, request in enumerate(self._requests) if not request.remaining]
-        few = 2 * len(ended) < len(self._requests) and all(map(self._context.has_room, ended))
-        if not ended or (lazily and few):
-            return
+    def _remove_finished(self) -> None:
+        """Remove ended texts, which costs the others nothing."""
         rows = [row for row, request in enumerate(self._requests) if request.remaining]
+        if len(rows) == len(self._requests):
+            return
         self._context.reorder(rows)
         if self._drafter is not None:
             self._drafter.reorder(rows)
         self._requests = [self._requests[row] for row in rows]
+
+
+def _prompts_and_length(requests: Sequence[GenerationRequest]) -> tuple[list[Sequence[int]], int]:
+    """Their prompts, and the most new tokens of one of them."""
+    return [request.prompt for request in requests], max(request.remaining for request in requests)
 
 
 def _drafter_for(config: EngineConfig, model: CausalLM | None, vocab_size: int) -> Drafter | None:

@@ -23,13 +23,11 @@ class DecoderBackend(Protocol):
     def max_steps(self) -> int:
         """How many tokens of each row to request from one call of `decode`."""
 
-    def forward(
-        self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, logits_to_keep: int = 1
-    ) -> Tensor:
+    def forward(self, ids: Tensor, cache: DecoderCache, *, logits_to_keep: int = 1) -> Tensor:
         """The logits (B, logits_to_keep, V) after the last of these tokens (B, T) of each row.
 
         Args:
-            positions: (B, T) where the tokens stand, -1 for padding; without it, they go on where the cache ends.
+            cache: of rows that go on where they end; those of a `SlotCache` may have fewer tokens than others.
             logits_to_keep: how many of the last tokens to return logits for; 0 is allowed.
         """
 
@@ -58,10 +56,8 @@ class EagerDecoderBackend:
     def __init__(self, model: CausalLM) -> None:
         self.model = model
 
-    def forward(
-        self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, logits_to_keep: int = 1
-    ) -> Tensor:
-        hidden = self.model.body(ids, positions=positions, cache=cache)  # (B, T, D)
+    def forward(self, ids: Tensor, cache: DecoderCache, *, logits_to_keep: int = 1) -> Tensor:
+        hidden = self.model.body(ids, cache=cache)  # (B, T, D)
         return self.model.head(hidden[:, ids.shape[1] - logits_to_keep :])
 
     def for_prefill(self, length: int) -> DecoderBackend:
@@ -86,10 +82,8 @@ class NativeDecoderBackend:
         self._native, self._eager = NativeDecoder(model, dtype, library), EagerDecoderBackend(model)
         self.max_steps = self._native.max_steps
 
-    def forward(
-        self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, logits_to_keep: int = 1
-    ) -> Tensor:
-        return self._native.forward(ids, cache, positions, logits_to_keep=logits_to_keep)
+    def forward(self, ids: Tensor, cache: DecoderCache, *, logits_to_keep: int = 1) -> Tensor:
+        return self._native.forward(ids, cache, logits_to_keep=logits_to_keep)
 
     def for_prefill(self, length: int) -> DecoderBackend:
         """Eager for a long prompt, where torch's attention is faster."""

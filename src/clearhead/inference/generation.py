@@ -144,7 +144,9 @@ def stream_ids(
     with batch:
         while batch.live:
             written = batch.step()
-            for index in range(max(map(len, written.values()))):
+            for error in batch.failed.values():
+                raise error
+            for index in range(max(map(len, written.values()), default=0)):
                 column = {row: new[index] for row, new in written.items() if index < len(new) and row not in finished}
                 if column:
                     yield column

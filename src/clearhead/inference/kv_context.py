@@ -1,27 +1,28 @@
 """The key-value cache of a changing batch: rows join, advance at their own pace, roll back and leave."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from itertools import chain
+from operator import add
 
 import torch
 from torch import Tensor
 
 from clearhead.inference.decoder_backend import DecoderBackend, EagerDecoderBackend
+from clearhead.inference.prefixes import Row, longest_shared
 from clearhead.inference.requests import GenerationRequest
 from clearhead.models import CausalLM
 from clearhead.models.eval_mode import OnNotice, refuse_not_finite
-from clearhead.parts import DecoderCache, positions_from_lengths
+from clearhead.parts import SlotCache
 
-Row = tuple[int, ...]
-PREFILL_TOKENS = 1024  # prefilled per call, over all rows, so that memory grows only linearly with the prompt
+Ids = tuple[int, ...]
+PREFILL_TOKENS = 1024  # read per call, over all new rows, so that memory grows only linearly with the prompt
 SPARE = 64  # the fewest columns that a cache grows by
 
 
 class KVContext:
     """Rows 0, 1, ... in the order in which they joined; when some leave, the others move up.
 
-    They are aligned on the right, so prompts of unequal length are padded on the left. Each row's context depends on
-    that row alone:
+    Each row has a slot of the cache to itself, where nothing of it moves, so its context depends on that row alone:
 
     - A model with a sliding window and positions without end runs indefinitely, evicting keys outside the window.
     - Any other model has read at most `block_size` tokens of a row. A row that is full goes on with its last
@@ -29,87 +30,121 @@ class KVContext:
     """
 
     def __init__(
-        self, model: CausalLM, on_notice: OnNotice | None = None, backend: DecoderBackend | None = None
+        self,
+        model: CausalLM,
+        on_notice: OnNotice | None = None,
+        backend: DecoderBackend | None = None,
+        *,
+        slots: int = 0,
+        prompt_tokens: int = PREFILL_TOKENS,
     ) -> None:
+        """
+        Args:
+            model: whose dropout is off.
+            on_notice: called when a row outgrows the model.
+            backend: the eager one by default.
+            slots: rows for which room is reserved now, as much as a text can need; more rows copy the cache.
+            prompt_tokens: of new rows, read in one call of the model at most.
+        """
         self.model, self.backend, self._on_notice = model, backend or EagerDecoderBackend(model), on_notice
         self._device = model.device  # cached: model.device is slow
         self._limit = model.config.block_size if model.receptive_field is None else None
         self._has_slid = False
-        self._ids = list[list[int]]()  # each row's tokens since its window last slid
-        self._cache: DecoderCache
-        self._surplus: Sequence[int] = ()  # padding or rolled-back columns at the end of each row
+        self._rows = list[Row]()
+        self._left = dict[int, Row]()  # what free slots hold, by slot
+        self._shares = slots > 0  # whether prompts are looked for in what rows hold
+        self._cache, self._prompt_tokens = SlotCache(model.new_cache), prompt_tokens
+        if slots:
+            self._cache.reserve(slots, self._columns(2 * PREFILL_TOKENS + self._kept_columns()))
 
-    @torch.inference_mode()
     def prefill(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> Tensor:
         """Prefill the prompts of new rows; return the logits (B', V) after each.
 
         Args:
             prompts: at least one token each.
-            new_tokens: how many tokens to reserve room for per row; more are possible, but copy the cache.
+            new_tokens: how many tokens to reserve room for per row; more are possible, but may copy the cache.
         """
-        self._apply_rollback()
-        truncated = self._truncate(prompts)
-        new_cache, logits = self._prefill(truncated, new_tokens)
-        if self._ids:
-            self._cache.append([new_cache], (len(self._ids), len(truncated)))
-        else:
-            self._cache = new_cache
-        self._ids += truncated
-        self._surplus = [0] * len(self._ids)
+        return _result_of(self.prefill_in_pieces(prompts, new_tokens))
+
+    @torch.inference_mode()
+    def prefill_in_pieces(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> Generator[None, None, Tensor]:
+        """As `prefill`, in as many pieces as there are calls of the model; other rows may go on between two of them.
+
+        The new rows join with the last piece.
+        """
+        texts = self._truncate(prompts)
+        self._cache.make_free(len(texts), self._columns(max(map(len, texts)) + new_tokens))
+        rows = [self._begin(text) for text in texts]
+        try:
+            logits = yield from self._read(rows, texts)
+        except BaseException:  # also where nobody waits for them any more
+            self._cache.release([row.slot for row in rows])
+            raise
+        self._rows += rows
         return logits
 
     @torch.inference_mode()
-    def forward(self, tokens: Sequence[Sequence[int]]) -> Tensor:
+    def forward(self, tokens: Sequence[Sequence[int]], rows: Sequence[int] | None = None) -> Tensor:
         """Read these tokens of each row; return the logits (B, T, V) after each. T, at least 1, is the longest row's.
 
         A row must have `room` for them, or it slides earlier than it would if it read them one by one.
+
+        Args:
+            rows: whose tokens they are; of all by default.
         """
-        lengths = [len(more) for more in tokens]
-        width = max(lengths)
-        self._prepare_for(lengths)
-        positions = None if min(lengths) == width else self._next_positions(lengths)
-        for row, more in zip(self._ids, tokens, strict=True):
-            row.extend(more)
-        self._surplus = [width - length for length in lengths]
+        held = self._rows if rows is None else [self._rows[row] for row in rows]
+        counts = [len(more) for more in tokens]
+        self._prepare_for(held, counts)
+        read, width = self._cache.rows([row.slot for row in held], counts), max(counts)
         ids = torch.tensor([[*more, *[0] * (width - len(more))] for more in tokens], device=self._device)  # (B, T)
-        return self.backend.forward(ids, self._cache, positions, logits_to_keep=width)
+        logits = self.backend.forward(ids, read, logits_to_keep=width)
+        self._cache.keep(read)
+        for row, more in zip(held, tokens, strict=True):
+            row.ids.extend(more)
+        return logits
 
     @torch.inference_mode()
-    def decode(self, requests: Sequence[GenerationRequest]) -> list[list[int]]:
-        """Read the last token of each row's text and write the next ones, equally many per row; the last is unread."""
-        rooms = [room for room in map(self.room, range(len(requests))) if room is not None]
+    def decode(self, requests: Sequence[GenerationRequest], rows: Sequence[int] | None = None) -> list[list[int]]:
+        """Read the last token of each row's text and write the next ones, equally many per row; the last is unread.
+
+        Args:
+            requests: one for each row.
+            rows: all by default.
+        """
+        held = self._rows if rows is None else [self._rows[row] for row in rows]
+        rooms = [room for room in map(self._room, held) if room is not None]
         steps = min(max(request.remaining for request in requests), self.backend.max_steps, *rooms)
-        self._prepare_for([steps] * len(requests))
-        last = [request.last_token for request in requests]
-        sampled = self.backend.decode(torch.tensor(last, device=self._device), self._cache, requests, steps)
-        for row, first, more in zip(self._ids, last, sampled, strict=True):
-            row += [first, *more[:-1]]
+        self._prepare_for(held, [steps] * len(held))
+        read, last = self._cache.rows([row.slot for row in held]), [request.last_token for request in requests]
+        sampled = self.backend.decode(torch.tensor(last, device=self._device), read, requests, steps)
+        self._cache.keep(read)
+        for row, first, more in zip(held, last, sampled, strict=True):
+            row.ids += [first, *more[:-1]]
         return sampled
 
-    def rollback(self, counts: Sequence[int]) -> None:
-        """Roll back: each row forgets this many of its last tokens."""
-        for row, count in zip(self._ids, counts, strict=True):
-            del row[len(row) - count :]
-        self._surplus = [old + new for old, new in zip(self._surplus, counts, strict=True)]
-
     @torch.inference_mode()
+    def rollback(self, counts: Sequence[int], rows: Sequence[int] | None = None) -> None:
+        """Roll back: each row, or each of these, forgets this many of its last tokens."""
+        held = self._rows if rows is None else [self._rows[row] for row in rows]
+        for row, count in zip(held, counts, strict=True):
+            self._forget(row, count)
+
     def reorder(self, rows: Sequence[int]) -> None:
-        """Keep these rows, in this order, and drop the others."""
-        self._apply_rollback()
-        self._ids = [self._ids[row] for row in rows]
-        self._surplus = [0] * len(rows)
-        self._cache.reorder(torch.tensor(rows, dtype=torch.int64, device=self._device))
+        """Keep these rows, in this order, and drop the others, whose slots are then free."""
+        for row in (row for number, row in enumerate(self._rows) if number not in rows):
+            self._cache.release([row.slot])
+            self._left[row.slot] = row
+        self._rows = [self._rows[row] for row in rows]
 
     def room(self, row: int) -> int | None:
         """How many tokens a row can read in one call; None: no limit."""
+        return self._room(self._rows[row])
+
+    def _room(self, row: Row) -> int | None:
         if self._limit is None:
             return None
-        read = len(self._ids[row])
+        read = len(row.ids)
         return self._limit - (read if read < self._limit else self._limit // 2)
-
-    def has_room(self, row: int) -> bool:
-        """Whether a row can read the most tokens of one call without sliding its window."""
-        return self._limit is None or len(self._ids[row]) + self.backend.max_steps <= self._limit
 
     @property
     def max_rollback(self) -> int:
@@ -126,71 +161,107 @@ class KVContext:
             )
         return [list(prompt)[-self._limit :] if self._limit else list(prompt) for prompt in prompts]
 
-    def _prefill(self, rows: Sequence[Sequence[int]], new_tokens: int) -> tuple[DecoderCache, Tensor]:
-        """Prefill: a cache with room for new tokens, and the logits (B, V) after each row. Equal rows are read once."""
-        groups = self._groups(list(dict.fromkeys(map(tuple, rows))))
-        capacity, caches, logits = self._capacity(new_tokens, rows), list[DecoderCache](), list[Tensor]()
-        for group in groups:
-            room = capacity if len(groups) == 1 else self._capacity(0, group)
-            caches.append(self.model.new_cache(len(group), room))
-            logits.append(self._prefill_group(caches[-1], group))
-        cache, logits_of_rows = caches[0], torch.cat(logits)  # (B', V)
-        refuse_not_finite(logits_of_rows)
-        if len(groups) > 1:
-            cache.append(caches[1:], [len(group) for group in groups], capacity)
-        unique = {row: number for number, row in enumerate(chain(*groups))}
-        order = [unique[tuple(row)] for row in rows]
-        if order != list(range(len(unique))):
-            index = torch.tensor(order, device=self._device)
-            cache.reorder(index)
-            logits_of_rows = logits_of_rows.index_select(0, index)
-        return cache, logits_of_rows
-
-    def _groups(self, rows: Sequence[Row]) -> list[list[Row]]:
-        """Group the rows for prefill: those of this backend in one batch, any other row by itself."""
-        batched = [row for row in rows if self.backend.for_prefill(len(row)) is self.backend]
-        single = [[row] for row in rows if self.backend.for_prefill(len(row)) is not self.backend]
-        return [batched, *single] if batched else single
-
-    def _capacity(self, new_tokens: int, prompts: Sequence[Sequence[int]]) -> int:
-        """Columns to allocate: no more than the text needs, and enough that the cache is seldom compacted."""
-        total = max(map(len, prompts)) + new_tokens
-        if self.model.receptive_field is not None:
-            return min(total, self._kept_columns() + max(self._chunk(len(prompts)), self.model.receptive_field))
-        ragged = len(set(map(len, prompts))) > 1  # each row then slides at a time of its own
-        return min(total, self.model.config.block_size * (2 if ragged else 1))
+    def _columns(self, tokens: int) -> int:
+        """Columns for a row of so many tokens: no more than it needs, and enough that few of them are evicted."""
+        if self._limit is not None:
+            return min(tokens, self._limit)
+        kept = self._kept_columns()
+        return min(tokens, kept + max(PREFILL_TOKENS, kept))
 
     def _kept_columns(self) -> int:
         """Columns that a later token may still attend to."""
         window = self.model.receptive_field
         return self.model.config.block_size if window is None else max(1, window - 1)
 
-    def _make_room(self, cache: DecoderCache, columns: int) -> None:
-        if cache.length + columns > cache.capacity:
-            cache.drop(cache.length - self._kept_columns())
+    def _begin(self, text: Sequence[int]) -> Row:
+        """A row in a slot of its own, which holds what others hold of a prompt already, but for its last token."""
+        source, shared = self._source_of(text) if self._shares else (None, 0)
+        if source is None:
+            [slot] = self._cache.take(1, 0)
+        elif source.slot in self._left:
+            slot = source.slot
+            self._cache.take_back(slot)
+        else:
+            [slot] = self._cache.take(1, 0)
+            self._cache.copy(source.slot, slot)
+        self._left.pop(slot, None)
+        row = Row(slot, [] if source is None else [*source.ids])
+        self._forget(row, len(row.ids) - shared)
+        return row
 
-    def _chunk(self, rows: int) -> int:
-        return max(1, PREFILL_TOKENS // rows)
+    def _source_of(self, text: Sequence[int]) -> tuple[Row | None, int]:
+        """The row that holds most of the beginning of a text, and how many tokens of it."""
+        chunk = self._prompt_tokens if self.backend.for_prefill(len(text)) is not self.backend else None
+        rows = chain(self._rows, self._left.values())
+        whole = [row for row in rows if self._cache.length(row.slot) == len(row.ids)]  # nothing was evicted
+        return longest_shared(whole, text, chunk)
 
-    def _prefill_group(self, cache: DecoderCache, rows: Sequence[Sequence[int]]) -> Tensor:
-        """Prefill an empty cache with a group of rows, chunk by chunk; return the logits (B, V) after them."""
-        width, device = max(map(len, rows)), self._device
-        backend = self.backend.for_prefill(width)
-        ids = torch.tensor([[0] * (width - len(row)) + list(row) for row in rows], device=device)  # (B, T)
-        positions = None
-        if any(len(row) < width for row in rows):
-            positions = positions_from_lengths(torch.tensor([len(row) for row in rows], device=device), width, "left")
-        chunk = self._chunk(len(rows))
-        for start in range(0, width, chunk):
-            now = slice(start, min(start + chunk, width))
-            self._make_room(cache, now.stop - start)
-            chunk_positions = None if positions is None else positions[:, now]
-            logits = backend.forward(
-                ids[:, now], cache, chunk_positions, logits_to_keep=int(now.stop == width)
-            )  # (B, 0 or 1, V)
-        return logits[:, -1]
+    def _forget(self, row: Row, count: int) -> None:
+        """A row forgets so many of its last tokens."""
+        if count:
+            del row.ids[-count:]
+            self._cache.rollback(row.slot, count, row.ids)
 
-    def _slide(self, full: Sequence[int], kept: int) -> None:
+    def _read(self, rows: Sequence[Row], texts: Sequence[Sequence[int]]) -> Generator[None, None, Tensor]:
+        """Read the rest of these texts, those of one length together, equal ones once: the logits (B, V) after each."""
+        first = dict[Ids, Row]()
+        for row, text in zip(rows, map(tuple, texts), strict=True):
+            first.setdefault(text, row)
+        logits = dict[Ids, Tensor]()
+        for group in self._groups(first):
+            if logits:
+                yield
+            logits |= zip(group, (yield from self._read_group(group, [first[text] for text in group])), strict=True)
+        for row, text in zip(rows, map(tuple, texts), strict=True):
+            if row is not first[text]:
+                self._cache.copy(first[text].slot, row.slot)
+                row.ids, row.chunked = [*text], first[text].chunked
+        together = torch.stack([logits[text] for text in map(tuple, texts)])  # (B, V)
+        refuse_not_finite(together)
+        return together
+
+    def _groups(self, rows: Mapping[Ids, Row]) -> list[list[Ids]]:
+        """Texts with as many tokens to read, behind as many; one that another backend reads stays by itself."""
+        groups = dict[tuple[int, int] | Ids, list[Ids]]()
+        for text, row in rows.items():
+            is_shared = self.backend.for_prefill(len(text)) is self.backend
+            groups.setdefault((len(text), len(row.ids)) if is_shared else text, []).append(text)
+        return [*groups.values()]
+
+    def _read_group(self, texts: Sequence[Ids], rows: Sequence[Row]) -> Generator[None, None, Tensor]:
+        """Read the rest of texts of one length, chunk by chunk; return the logits (B, V) after them."""
+        T, held = len(texts[0]), len(rows[0].ids)
+        backend, chunk = self.backend.for_prefill(T), max(1, self._prompt_tokens // len(rows))
+        unread = torch.tensor([text[held:] for text in texts], device=self._device)  # (B, T)
+        *chunks, last = torch.split(unread, chunk, dim=1)
+        slots = [row.slot for row in rows]
+        for ids in chunks:
+            self._read_chunk(backend, ids, slots, logits_to_keep=0)
+            yield
+        logits = self._read_chunk(backend, last, slots, logits_to_keep=1)[:, -1]
+        for text, row in zip(texts, rows, strict=True):
+            row.ids, row.chunked = [*text], 0 if backend is self.backend else T
+        return logits
+
+    def _read_chunk(self, backend: DecoderBackend, ids: Tensor, slots: Sequence[int], *, logits_to_keep: int) -> Tensor:
+        """Read the next tokens (B, T) of the rows in some slots: the logits (B, logits_to_keep, V)."""
+        self._make_room(slots, [ids.shape[1]] * len(slots))
+        read = self._cache.rows(slots)
+        logits = backend.forward(ids, read, logits_to_keep=logits_to_keep)
+        self._cache.keep(read)
+        return logits
+
+    def _prepare_for(self, rows: Sequence[Row], counts: Sequence[int]) -> None:
+        """Make room for this many more tokens in each of these rows."""
+        if self._limit is not None:
+            pairs = zip(rows, counts, strict=True)
+            full = [(row, more) for row, more in pairs if len(row.ids) + more > self._limit]
+            if full:
+                kept = min(self._limit // 2, self._limit - max(more for _, more in full))
+                self._slide([row for row, _ in full], kept)
+        self._make_room([row.slot for row in rows], counts)
+
+    def _slide(self, full: Sequence[Row], kept: int) -> None:
         """Slide full rows: keep only their last tokens, and read these again from position 0."""
         if not self._has_slid:
             self._notify(
@@ -198,61 +269,31 @@ class KVContext:
                 f"from here on the model sees only its last {max(1, kept)} to {self._limit}"
             )
         self._has_slid = True
+        texts = [row.ids[-kept:] if kept else [] for row in full]
         for row in full:
-            self._ids[row] = self._ids[row][-kept:] if kept else []
-        rows = [tuple(self._ids[row]) for row in full]
-        if len(full) == len(self._ids) and len(self._groups(rows)) == 1:
-            self._cache.reset()
-            if kept:
-                self._prefill_group(self._cache, rows)
-            return
-        new_cache = self._prefill(rows, 0)[0] if kept else self.model.new_cache(len(full), 0)
-        self._cache.replace(torch.tensor(full, device=self._device), new_cache)
+            self._cache.clear(row.slot)
+            row.ids, row.chunked = [], 0
+        if kept:
+            _result_of(self._read(full, texts))
+
+    def _make_room(self, slots: Sequence[int], counts: Sequence[int]) -> None:
+        """Make room for more columns in these slots: by evicting those that no later token sees, or by growing."""
+        for slot, count in zip(slots, counts, strict=True):
+            if self._limit is None and self._cache.length(slot) + count > self._cache.capacity:
+                self._cache.evict(slot, self._kept_columns())
+        needed = max(map(add, map(self._cache.length, slots), counts))
+        if needed > self._cache.capacity:
+            self._cache.reserve(0, needed + max(SPARE, needed // 2))
 
     def _notify(self, sentence: str) -> None:
         if self._on_notice:
             self._on_notice(sentence)
 
-    def _apply_rollback(self) -> None:
-        """Apply pending rollbacks: drop the surplus columns at the end of each row."""
-        if any(self._surplus):
-            surplus = torch.tensor(self._surplus, device=self._device)
-            self._cache.rollback(surplus, self._last_tokens())
-            self._surplus = [0] * len(self._ids)
 
-    def _last_tokens(self) -> Tensor | None:
-        """The `tokens` (B, n - 1) of the cache, recomputed from these rows."""
-        held = self._cache.tokens
-        if held is None:
-            return None
-        width = held.shape[1]
-        last = [[token + 1 for token in ids[-width:]] for ids in self._ids]
-        return torch.tensor([[0] * (width - len(row)) + row for row in last], device=held.device)
-
-    def _prepare_for(self, lengths: Sequence[int]) -> None:
-        """Make room for this many more tokens in each row."""
-        self._apply_rollback()
-        limit = self._limit
-        if limit is not None:
-            full = [row for row, more in enumerate(lengths) if len(self._ids[row]) + more > limit]
-            if full:
-                self._slide(full, min(limit // 2, limit - max(lengths[row] for row in full)))
-        self._make_room_for(max(lengths))
-
-    def _make_room_for(self, columns: int) -> None:
-        cache, held = self._cache, min(self._kept_columns(), max(map(len, self._ids)))
-        if cache.length + columns <= cache.capacity:
-            return
-        if cache.length > held:
-            cache.drop(cache.length - held)
-        needed = held + columns
-        if 4 * needed > 3 * cache.capacity:  # or columns would be moved again soon
-            cache.resize(needed + max(SPARE, needed // 2))
-
-    def _next_positions(self, lengths: Sequence[int]) -> Tensor:
-        """Positions (B, T) of the next tokens of each row, -1 after the last."""
-        held, device = self._cache.positions, self._device
-        start = torch.full((len(lengths),), held.stop, device=device) if isinstance(held, range) else held[:, -1] + 1
-        steps = torch.arange(max(lengths), device=device)
-        inside = steps < torch.tensor(lengths, device=device)[:, None]  # (B, T)
-        return (start[:, None] + steps).where(inside, -1)
+def _result_of(pieces: Generator[None, None, Tensor]) -> Tensor:
+    """What comes of all pieces."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]

@@ -37,6 +37,7 @@ class GenerationRequest:
         self.present = set(prompt) if config.repetition_penalty != 1 else set[int]()
         self.remaining = config.max_new_tokens
         self.draft_length = FIRST_DRAFT_LENGTH
+        self.is_alone = False  # its prompt is to be read by itself
         self._seed, self._drawn = seed, 0
         self._generators = dict[Purpose, torch.Generator]()
         self._uniforms = dict[Purpose, list[float]]()

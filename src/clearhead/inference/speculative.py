@@ -146,12 +146,13 @@ class ModelDrafter:
             engine: whose backend the draft model uses, too.
         """
         self._engine = Engine(model, EngineConfig(engine=engine.engine))
-        self._context = KVContext(model)
+        self._context, self._has_backend = KVContext(model), False
         self._unread = list[list[int]]()  # of each row
         self._drafted = list[list[int]]()  # draft tokens of each row; all but the last have been read
 
     def prefill(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> None:
-        self._context.backend = self._engine.backend(new_tokens)
+        if not self._has_backend:
+            self._context.backend, self._has_backend = self._engine.backend(new_tokens), True
         self._context.prefill(prompts, new_tokens)
         self._unread += [[] for _ in prompts]
         self._drafted += [[] for _ in prompts]

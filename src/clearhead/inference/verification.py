@@ -18,6 +18,12 @@ class DraftTokens(NamedTuple):
     tokens: list[list[int]]
     probs: Tensor | None = None
 
+    def select(self, rows: Sequence[int]) -> "DraftTokens":
+        """Those of some rows."""
+        if len(rows) == len(self.tokens):
+            return self
+        return DraftTokens([self.tokens[row] for row in rows], None if self.probs is None else self.probs[[*rows]])
+
 
 def verify(requests: Sequence[GenerationRequest], logits: Tensor, draft: DraftTokens) -> list[list[int]]:
     """The next tokens of each text: the accepted draft tokens, and one more.

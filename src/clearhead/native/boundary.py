@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearhead.errors import InputError
 from clearhead.native.structures import Decoder
-from clearhead.parts import DecoderCache, refuse_unknown_ids
+from clearhead.parts import DecoderCache, SlotRows, refuse_unknown_ids
 
 Shape = tuple[int, ...]
 
@@ -23,12 +23,12 @@ def raise_refusal(refusal: int, decoder: Decoder, ids: Tensor) -> None:
         ids: the tokens of the call.
 
     Raises:
-        InputError: a token is not in the vocabulary, or padding stands between tokens, or something does not fit.
+        InputError: a token is not in the vocabulary, or something does not fit.
     """
     if not refusal:
         return
     refuse_unknown_ids(ids, decoder.head.outputs)
-    reasons = {2: "a token that the cache holds is not in the vocabulary", 3: "padding or a gap stands between tokens"}
+    reasons = {2: "a token that the cache holds is not in the vocabulary"}
     raise InputError(f"native code cannot read this: {reasons.get(refusal, 'its parts do not fit together')}")
 
 
@@ -42,16 +42,14 @@ def require(name: str, tensor: Tensor, shape: Shape, dtype: torch.dtype) -> None
         raise InputError(f"{name} must be {dtype} of shape {shape} on the CPU, not {_describe(tensor)}")
 
 
-def require_ids(ids: Tensor, positions: Tensor | None = None) -> None:
-    """Check ids (B, T) and their positions.
+def require_ids(ids: Tensor) -> None:
+    """Check ids (B, T).
 
     Raises:
-        InputError: either is not int64 of shape (B, T) on the CPU.
+        InputError: they are not int64 of shape (B, T) on the CPU.
     """
     if ids.dim() != 2 or not ids.shape[1] or ids.dtype != torch.int64 or not ids.is_cpu:
         raise InputError(f"token ids must be torch.int64 of shape (B, T) on the CPU, not {_describe(ids)}")
-    if positions is not None:
-        require("positions", positions.contiguous(), (*ids.shape,), torch.int64)
 
 
 def require_cache(cache: DecoderCache, decoder: Decoder, dtype: torch.dtype, rows: int, columns: int) -> None:
@@ -60,20 +58,23 @@ def require_cache(cache: DecoderCache, decoder: Decoder, dtype: torch.dtype, row
     Raises:
         InputError: it does not.
     """
-    stack = decoder.stack
-    shape = (rows, stack.n_kv_heads, cache.layers[0].keys.shape[2] if cache.layers else 0, stack.head_dim)
+    stack, in_slots = decoder.stack, isinstance(cache, SlotRows)
+    room = cache.layers[0].keys.shape if cache.layers else (0, 0, 0, 0)
+    shape = (room[0] if in_slots else rows, stack.n_kv_heads, room[2], stack.head_dim)
+    if isinstance(cache, SlotRows):
+        if len(cache.slots) != rows:
+            raise InputError(f"the cache has {len(cache.slots)} rows, not {rows}")
+        columns = columns if cache.counts is None else 0  # whether those fit is seen in checks.h
     if len(cache.layers) != stack.n_layers:
         raise InputError(f"the cache has {len(cache.layers)} layers, and the model {stack.n_layers}")
     for tensor in cache.keys_and_values:
         require("the cache's room", tensor, shape, dtype)
     length = cache.length
-    if any(layer.length != length for layer in cache.layers):
+    if not in_slots and any(layer.length != length for layer in cache.layers):
         raise InputError("the cache's layers hold different numbers of columns")
     if length + columns > shape[2]:
         raise InputError(f"the cache has room for {shape[2]} columns and needs {length + columns}")
-    positions, tokens = cache.positions, cache.tokens
-    if isinstance(positions, Tensor):
-        require("the cache's positions", positions.contiguous(), (rows, length), torch.int64)
+    tokens = cache.tokens
     if tokens is not None:
         require("the cache's tokens", tokens.contiguous(), (rows, tokens.shape[-1]), torch.int64)
 

@@ -5,17 +5,29 @@ from torch import Tensor
 
 from clearhead.native.boundary import pointers_to
 from clearhead.native.structures import Call
-from clearhead.parts import DecoderCache
+from clearhead.parts import DecoderCache, SlotRows
 from clearhead.parts.masks import Mask, Positions
 from clearhead.parts.positions import PositionEncoding, RotaryEmbedding
 
 CPU = torch.device("cpu")  # regardless of torch's default device
 
 
-def set_cache(call: Call, cache: DecoderCache) -> None:
-    """Set the pointers to the keys and values of each layer; call `require_cache` first."""
+def set_cache(call: Call, cache: DecoderCache, places: int) -> list[Tensor]:
+    """Set the pointers to the keys and values of each layer; returns tensors to keep alive. See `require_cache`.
+
+    Args:
+        cache: already extended by what the call reads.
+        places: of each text in the call.
+    """
     room = cache.keys_and_values
-    call.length, call.capacity, call.caches = cache.length, room[0].shape[2], pointers_to(room)
+    call.cached, call.capacity, call.caches = len(room[0]), room[0].shape[2], pointers_to(room)
+    call.length = cache.length - places
+    if not isinstance(cache, SlotRows):
+        return []
+    counts = [length - before for length, before in zip(cache.lengths, cache.before, strict=True)]
+    held = [torch.tensor(numbers, dtype=torch.int64, device=CPU) for numbers in (cache.slots, cache.before, counts)]
+    call.slots, call.lengths, call.counts = (numbers.data_ptr() for numbers in held)
+    return held
 
 
 def set_positions(
@@ -27,16 +39,13 @@ def set_positions(
         call: for P tokens of each of B texts.
         kind: the model's positions.
         query, key: positions of the P tokens, and of all T columns of the cache with them.
-        mask: (P, T) or (B, 1, P, T); None: the native code compares the positions itself.
+        mask: (P, T) or (B, 1, P, T); None: a token sees those before it, and itself.
         nothing: zeros (1, P, D), of the type of the call's numbers.
     """
     rotary, bias = kind.rotate(query, CPU), kind.bias(query, key, CPU)
     held = [kind.add(nothing, query)]  # (1 or B, P, D)
     if held[0] is not nothing:
         call.added, call.added_stride, call.added_column = held[0].data_ptr(), _row(held[0]), nothing.shape[2]
-    if isinstance(key, Tensor) and mask is None:
-        held.append(key.contiguous())  # (B, T)
-        call.positions = held[-1].data_ptr()
     if isinstance(mask, Tensor):
         held.append(mask.reshape(-1, *mask.shape[-2:]).contiguous())  # (1 or B, P, T)
         call.mask, call.mask_stride = held[-1].data_ptr(), _row(held[-1])

@@ -6,7 +6,7 @@
 
 #include "attention.h"
 
-enum Refusal : int64_t { FINE, SHAPE, TOKEN, POSITION, NOT_FINITE };  // as in boundary.py
+enum Refusal : int64_t { FINE, SHAPE, TOKEN, NOT_FINITE };  // as in boundary.py
 
 constexpr int64_t MOST_THREADS = 4096;
 
@@ -14,7 +14,7 @@ constexpr int64_t MOST_THREADS = 4096;
 static bool fits(const Decoder& decoder, const Call& call) {
     constexpr int64_t MOST = int64_t(1) << 40;
     for (int64_t number : {call.texts, call.n_tokens - 1, call.steps - 1, call.logits_to_keep, call.threads - 1, call.history,
-                           call.token_stride, call.length, call.capacity, call.memory_length, call.rotary_half, call.window})
+                           call.token_stride, call.cached, call.length, call.capacity, call.memory_length, call.rotary_half, call.window})
         if (number < 0 || number > MOST) return false;
     const int64_t longest = std::max(decoder.embedding_ngrams.longest, decoder.logit_ngrams.longest);
     return (call.n_tokens == 1 || call.steps == 1) && call.logits_to_keep <= call.n_tokens && call.threads <= MOST_THREADS &&
@@ -24,18 +24,14 @@ static bool fits(const Decoder& decoder, const Call& call) {
            (!decoder.stack.layers->cross_query.blocks || call.memories) && !(call.apart && call.memories);
 }
 
-// The first column of each text. Positions then rise by one; padding is allowed only before and after.
-static bool find_starts(const Call& call, std::vector<int64_t>& starts) {
+// Whether each text has a row of the caches, and room in it for what is read.
+static bool has_room(const Call& call) {
     const int64_t T = call.length + call.places();
-    starts.resize(call.texts);
     for (int64_t text = 0; text < call.texts; text++) {
-        const int64_t* positions = call.positions + text * T;
-        int64_t column = 0;
-        while (column < T && positions[column] < 0) column++;
-        starts[text] = column;
-        for (column++; column < T && uint64_t(positions[column]) == uint64_t(positions[column - 1]) + 1;) column++;
-        for (; column < T; column++)
-            if (positions[column] >= 0 || column < call.length) return false;
+        const int64_t row = call.slots ? call.slots[text] : text, length = call.lengths ? call.lengths[text] : call.length;
+        const int64_t count = call.counts ? call.counts[text] : call.places();
+        if (row < 0 || row >= call.cached || length < 0 || count < 0 || count > call.places()) return false;
+        if (length > T - count) return false;
     }
     return true;
 }
@@ -53,10 +49,10 @@ static bool known(const Decoder& decoder, const Call& call) {
     return true;
 }
 
-// What is wrong with a call; its `starts` are found on the way, and its `tokens`, where it has none.
-static int64_t checked(const Decoder& decoder, Call& call, std::vector<int64_t>& starts, std::vector<int64_t>& tokens) {
+// What is wrong with a call; its `tokens` are written down on the way, where it has none.
+static int64_t checked(const Decoder& decoder, Call& call, std::vector<int64_t>& tokens) {
     if (!call.tokens) call.token_stride = call.n_tokens + 1;
-    if (!fits(decoder, call)) return SHAPE;
+    if (!fits(decoder, call) || !has_room(call)) return SHAPE;
     if (!call.tokens) {
         if (call.history || call.samplings) return SHAPE;
         tokens.resize(call.texts * call.token_stride);
@@ -66,10 +62,5 @@ static int64_t checked(const Decoder& decoder, Call& call, std::vector<int64_t>&
     }
     for (int64_t text = 0; call.samplings && text < call.texts; text++)
         if (call.samplings[text].top_k < 1 || call.samplings[text].top_k > decoder.head.outputs) return SHAPE;
-    call.starts = nullptr;
-    if (call.positions) {
-        if (!find_starts(call, starts)) return POSITION;
-        call.starts = starts.data();
-    }
     return known(decoder, call) ? FINE : TOKEN;
 }

@@ -100,10 +100,12 @@ struct Part : Call {
         if (samplings) samplings += first, uniforms += first * steps;
         if (present) present += first * decoder.head.outputs;
         for (int64_t i = 0; i < 2 * stack.n_layers; i++)
-            moved.push_back(call.caches[i] + first * stack.n_kv_heads * capacity * stack.head_dim);
+            moved.push_back(call.caches[i] + (slots ? 0 : first * stack.n_kv_heads * capacity * stack.head_dim));
         caches = moved.data();
+        if (slots) slots += first;
+        if (lengths) lengths += first;
+        if (counts) counts += first;
         if (added) added += first * added_stride;
-        if (starts) starts += first;
         if (bias) bias += first * bias_stride;
         if (mask) mask += first * mask_stride;
         if (cosines) cosines += first * rotary_stride, sines += first * rotary_stride;
@@ -113,8 +115,8 @@ struct Part : Call {
 // FINE, or what is wrong with the call; then nothing has been read of it or written.
 extern "C" int64_t clearhead_write(const Decoder* decoder, const Call* input) {
     Call call = *input;
-    std::vector<int64_t> starts, tokens;
-    if (const int64_t refusal = checked(*decoder, call, starts, tokens)) return refusal;
+    std::vector<int64_t> tokens;
+    if (const int64_t refusal = checked(*decoder, call, tokens)) return refusal;
     if (!call.apart) {
         Room room(decoder->stack, call.texts * call.n_tokens);
 #pragma omp parallel num_threads(call.threads)
@@ -136,9 +138,9 @@ extern "C" int64_t clearhead_write(const Decoder* decoder, const Call* input) {
 // written. FINE, or what is wrong with the call, as above.
 extern "C" int64_t clearhead_encode(const Decoder* encoder, const Decoder* decoder, const Call* input, number* states) {
     Call call = *input;
-    std::vector<int64_t> starts, tokens;
+    std::vector<int64_t> tokens;
     if (!call.both_ways || !call.memories) return SHAPE;
-    if (const int64_t refusal = checked(*encoder, call, starts, tokens)) return refusal;
+    if (const int64_t refusal = checked(*encoder, call, tokens)) return refusal;
     const StackWeights &from = encoder->stack, &to = decoder->stack;
     Room room(from, call.texts * call.n_tokens);
     std::vector<number> projected(call.texts * call.n_tokens * 2 * to.n_kv_heads * to.head_dim);

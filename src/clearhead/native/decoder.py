@@ -14,7 +14,7 @@ from clearhead.native.boundary import raise_refusal, require, require_cache, req
 from clearhead.native.call_inputs import CPU, set_cache, set_positions
 from clearhead.native.packing import macs_per_token, pack_decoder
 from clearhead.native.structures import Call, Packer, SamplingParams, register_bytes
-from clearhead.parts import DecoderCache, last_tokens
+from clearhead.parts import DecoderCache, SlotRows, last_tokens
 
 PARALLEL_MIN_MACS = 4_000_000  # multiplications per call from which on threads share them
 SMALL = 2_000_000  # multiplications per token up to which each thread has its own rows: weights stay in its cache
@@ -43,11 +43,9 @@ class NativeDecoder:
         self._macs, self.dtype = macs_per_token(model), self._packer.dtype
         self.max_steps = max(1, min(AT_ONCE, AHEAD // self._macs))
 
-    def forward(
-        self, ids: Tensor, cache: DecoderCache, positions: Tensor | None = None, *, logits_to_keep: int = 1
-    ) -> Tensor:
+    def forward(self, ids: Tensor, cache: DecoderCache, *, logits_to_keep: int = 1) -> Tensor:
         """The logits (B, logits_to_keep, V) after the last tokens (B, T) of each text, as in `DecoderBackend`."""
-        return self._run(ids, cache, positions, logits_to_keep=logits_to_keep)[1]
+        return self._run(ids, cache, logits_to_keep=logits_to_keep)[1]
 
     def decode(self, ids: Tensor, cache: DecoderCache, sampling: SamplingInputs) -> list[list[int]]:
         """Read a token (B,) of each text and return the next ones, one per random number; the last is unread."""
@@ -60,7 +58,6 @@ class NativeDecoder:
         self,
         ids: Tensor,
         cache: DecoderCache,
-        positions: Tensor | None = None,
         *,
         sampling: SamplingInputs | None = None,
         logits_to_keep: int = 1,
@@ -70,38 +67,39 @@ class NativeDecoder:
         Raises:
             UsageError: the inputs are invalid; the cache is then unchanged.
         """
-        require_ids(ids, positions)
+        require_ids(ids)
         steps = 1 if sampling is None else sampling.uniforms.shape[1]
         B, G, config, places = *ids.shape, self.model.config, ids.shape[1] + steps - 1
         if not 0 <= logits_to_keep <= G or steps < 1 or (steps > 1 < G):
             raise UsageError(
                 f"cannot return the logits of the last {logits_to_keep} of {G} tokens and draw {steps} more"
             )
+        if not isinstance(cache, SlotRows) and isinstance(cache.positions, Tensor):
+            raise UsageError("native code reads rows of unequal lengths from the slots of a SlotCache alone")
         require_cache(cache, self._decoder, self._packer.dtype, B, places)
         ids = ids.contiguous()
         logits = torch.empty(B, logits_to_keep, config.vocab_size, dtype=self._packer.dtype, device=CPU)
-        tokens = _tokens(ids, cache, positions, steps)  # (B, history + places + 1)
+        tokens = _tokens(ids, cache, steps)  # (B, history + places + 1)
         history = tokens.shape[1] - places - 1
         call = Call(
             texts=B, n_tokens=G, steps=steps, logits_to_keep=logits_to_keep, tokens=tokens[:, history:].data_ptr()
         )
         call.token_stride, call.history, call.logits = tokens.shape[1], history, logits.data_ptr()
         call.ids, call.window = ids.data_ptr(), config.sliding_window or 0
-        set_cache(call, cache)
         call.apart, call.threads = self._shared_out(B, G, places, cache.length)
         limit = config.block_size if self.model.ends_at_block_size else None
         with cache.restored_on_failure():
-            query, key = cache.extend(positions, places, limit=limit)
+            query, key = cache.extend(None, places, limit=limit)
+            rows = set_cache(call, cache, places)
             nothing = logits.new_zeros(1, places, config.d_model)
             placed = set_positions(call, self.model.positions, query, key, None, nothing)
-            held = [*placed, *_set_sampling(call, sampling, logits)]  # kept alive during the call
+            held = [*rows, *placed, *_set_sampling(call, sampling, logits)]  # kept alive during the call
             refusal = self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call))
             raise_refusal(refusal, self._decoder, ids)
         del held
-        for layer in cache.layers:
-            layer.length += places
-        if positions is not None and history:
-            last_tokens(ids, history + 1, positions, None, cache)  # which skips padding
+        cache.advance(places)
+        if history and steps == 1:
+            last_tokens(ids, history + 1, query, None, cache)  # which skips padding
         elif history:
             cache.tokens = tokens[:, places:-1]
         return tokens[:, history + G :] - 1, logits
@@ -116,9 +114,11 @@ class NativeDecoder:
         return apart, min(threads, texts) if apart else threads
 
 
-def _tokens(ids: Tensor, cache: DecoderCache, positions: Tensor | None, drawn: int) -> Tensor:
+def _tokens(ids: Tensor, cache: DecoderCache, drawn: int) -> Tensor:
     """Earlier tokens for the n-gram tables, those to read, and room for new ones: (B, N), as in `last_tokens`."""
-    tokens = ids + 1 if positions is None else (ids + 1).where(positions >= 0, 0)
+    tokens = ids + 1
+    if isinstance(cache, SlotRows):
+        tokens = tokens.where(cache.is_real(ids.shape[1]), 0)
     before = [] if cache.tokens is None else [cache.tokens]
     return torch.cat((*before, tokens, ids.new_zeros(len(ids), drawn)), dim=1)
 

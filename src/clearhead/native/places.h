@@ -7,6 +7,10 @@
 // Where a token stands: in which text, and where in what the call reads of it.
 struct Place {
     int64_t text, column;
+
+    bool is_padding(const Call& call) const { return call.counts && column >= call.counts[text]; }
+    int64_t row(const Call& call) const { return call.slots ? call.slots[text] : text; }  // of the caches
+    int64_t cached(const Call& call) const { return (call.lengths ? call.lengths[text] : call.length) + column; }  // its column there
 };
 
 // Some tokens of each text, read at once: a row of numbers for each, those of a text one below the other.

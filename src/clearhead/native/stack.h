@@ -1,6 +1,6 @@
 // A decoder's stack: a row of numbers for each token goes in and comes out, and each layer's cache takes up its key and
 // value. What a row gets does not depend, in any bit, on the other rows or on the number of threads: every sum runs over
-// its terms in one order, and those of attention begin at the row's own first column.
+// its terms in one order, and those of attention begin at the first column that it sees.
 
 #pragma once
 
@@ -62,13 +62,6 @@ static void each_head(const StackWeights& stack, const Step& step, Meet meet) {
     }
 }
 
-// The first column that a token sees which stands in the last one before `end`: its sums begin there, wherever the text
-// lies in the cache and whatever lies before it. Padding sees none.
-static int64_t first_column(const Call& call, int64_t text, int64_t end) {
-    const int64_t first = call.starts ? std::min(call.starts[text], end) : 0;
-    return call.window ? std::max(first, end - call.window) : first;
-}
-
 // x += attention(in)
 static void attention(const StackWeights& stack, const Layer& layer, const Call& call, const Step& step, Room& room,
                       const number* in, number* const* cache, number* scores) {
@@ -79,22 +72,26 @@ static void attention(const StackWeights& stack, const Layer& layer, const Call&
     for (int64_t i = 0; i < rows * H_kv; i++) {
         const int64_t row = i / H_kv, head = i % H_kv;
         const Place at = step.of(row);
+        if (at.is_padding(call)) continue;
         number *key = &room.heads[row * width + (H + head) * K], *value = key + H_kv * K;
-        const int64_t last = ((at.text * H_kv + head) * call.capacity + call.length + at.column) * K;
+        const int64_t last = ((at.row(call) * H_kv + head) * call.capacity + at.cached(call)) * K;
         place_one(stack, call, layer.key_norm, at, key);
         std::memcpy(cache[0] + last, key, K * sizeof(number));
         std::memcpy(cache[1] + last, value, K * sizeof(number));
     }
     each_head(stack, step, [&](int64_t row, int64_t head, int64_t kv_head) {
         const Place at = step.of(row);
-        const int64_t P = call.places(), T = call.length + P, first = (at.text * H_kv + kv_head) * call.capacity * K;
-        const int64_t end = call.both_ways ? T : call.length + at.column + 1, start = first_column(call, at.text, end);
+        number* mixed = &room.mixed[(row * H + head) * K];
+        if (at.is_padding(call)) return void(std::fill(mixed, mixed + K, number(0)));
+        const int64_t P = call.places(), T = call.length + P, first = (at.row(call) * H_kv + kv_head) * call.capacity * K;
+        const int64_t end = call.both_ways ? T : at.cached(call) + 1;
+        const int64_t start = call.window ? std::max<int64_t>(0, end - call.window) : 0;
         KeyRange range{cache[0] + first + start * K, cache[1] + first + start * K, end - start, call.capacity};
         if (call.bias) range.bias = call.bias + at.text * call.bias_stride + (head * P + at.column) * T + start;
         if (call.mask) range.mask = call.mask + at.text * call.mask_stride + at.column * T + start;
         number* query = &room.heads[row * width + head * K];
         place_one(stack, call, layer.query_norm, at, query);
-        attend(range, query, K, number(stack.scale), scores, &room.mixed[(row * H + head) * K]);
+        attend(range, query, K, number(stack.scale), scores, mixed);
     });
     linear(layer.output, room.mixed.data(), rows, room.x.data(), room.digits, ADD);
 }

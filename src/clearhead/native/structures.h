@@ -69,16 +69,17 @@ struct Call {
     const SamplingParams* samplings;      // (B,), or none: then no token is sampled, and there is one step
     const number* uniforms;               // (B, S)
     uint8_t* present;                     // (B, V), or none: whether a token is in the text
-    number* const* caches;                // keys and values of each layer in turn: (B, H_kv, capacity, K)
-    int64_t length, capacity;             // columns in use before the first place, and all
+    number* const* caches;                // keys and values of each layer in turn: (R, H_kv, capacity, K)
+    int64_t cached, length, capacity;     // R, at least B; columns in use before the first place, and all
+    const int64_t* slots;                 // (B,), or none: the row of the caches that each text has, instead of its own
+    const int64_t* lengths;               // (B,), or none: columns in use before the first place, of each text
+    const int64_t* counts;                // (B,), or none: how many of the places each text has; the others are padding
     int64_t both_ways;                    // whether tokens see those after them: an encoder's do
     number* const* memories;              // the memory's keys and values of each layer in turn: (B, H_kv, T_src, K)
     int64_t memory_length;                // T_src
     const uint8_t* memory_mask;           // (B, T_src), or none
     const number* added;                  // (B or 1, P, D), or none: what is added to embeddings
     int64_t added_stride, added_column;    // from one text to the next, and from one place
-    const int64_t* positions;  // (B, length + P), or none: where columns stand, -1 for padding on either side
-    const int64_t* starts;     // (B,), or none: the column where each text begins; of the positions, see checks.h
     int64_t window;            // columns that a token sees, the last one its own; 0: all
     const uint8_t* mask;       // (B or 1, P, length + P), or none: what it sees of these
     int64_t mask_stride;

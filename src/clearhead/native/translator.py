@@ -17,7 +17,7 @@ from clearhead.native.structures import BeamCall, Call, Packer, Pointer, registe
 from clearhead.parts import DecoderCache, attention_mask, refuse_beyond
 from clearhead.parts.masks import Mask, Positions
 
-NOT_FINITE = 4  # as in checks.h
+NOT_FINITE = 3  # as in checks.h
 
 
 class NativeTranslator:
@@ -55,7 +55,8 @@ class NativeTranslator:
             keys, values = (self._empty(S, cross.n_kv_heads, T, cross.head_dim) for _ in range(2))
             layer.held = keys, values
         call = Call(texts=S, n_tokens=T, steps=1, ids=source.data_ptr(), threads=self._threads(S * T), both_ways=True)
-        call.capacity, call.caches, call.memories = T, pointers_to(room * own.n_layers), pointers_to(_held_by(cache))
+        call.caches, call.memories = pointers_to(room * own.n_layers), pointers_to(_held_by(cache))
+        call.cached, call.capacity = S, T
         mask = attention_mask(positions, positions, causal=False, device=CPU)
         nothing, states = torch.zeros(1, T, D, dtype=self._packer.dtype, device=CPU), self._empty(S, T, D)
         held = set_positions(call, self.model.source_positions, positions, positions, mask, nothing)
@@ -82,8 +83,7 @@ class NativeTranslator:
             refusal = self._library.clearhead_write(ctypes.byref(self._decoder), ctypes.byref(call))
             del held  # which native code has read
             raise_refusal(refusal, self._decoder, tokens)
-        for layer in cache.layers:
-            layer.length += b
+        cache.advance(b)
         return logits
 
     def _set_step(self, call: Call, position: int, query: Positions, key: Positions, tree_mask: Tensor) -> list[Tensor]:
@@ -117,7 +117,7 @@ class NativeTranslator:
             shape = (S, stack.n_kv_heads, T, stack.head_dim)
             for part in held_by_cache:
                 require("what the cache holds of the source", part, shape, self._packer.dtype)
-            set_cache(call, cache)
+            set_cache(call, cache, 0)
             call.memories, call.memory_length = pointers_to(held_by_cache), T
             mask = attention_mask(range(1), positions, causal=False, device=CPU)
             if isinstance(mask, Tensor):

@@ -20,6 +20,7 @@ from clearhead.parts.masks import (
 from clearhead.parts.ngram_tables import NgramTables, last_tokens
 from clearhead.parts.norms import NORMS, LayerNorm, PlusOneRMSNorm, RMSNorm
 from clearhead.parts.positions import POSITIONS, PositionOptions, refuse_beyond
+from clearhead.parts.slots import SlotCache, SlotRows
 from clearhead.parts.sublayer import Sublayer
 
 __all__ = [
@@ -44,6 +45,8 @@ __all__ = [
     "RMSNorm",
     "Scoring",
     "SelfAttentionCache",
+    "SlotCache",
+    "SlotRows",
     "Stack",
     "Sublayer",
     "Transform",

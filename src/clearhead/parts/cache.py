@@ -5,10 +5,9 @@ from contextlib import contextmanager
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from clearhead.parts.masks import Positions, as_tensor
+from clearhead.parts.masks import Positions
 from clearhead.parts.positions import refuse_beyond
 
 KeysValues = tuple[Tensor, Tensor]  # (B, H_kv, T, K) each
@@ -39,35 +38,13 @@ class SelfAttentionCache:
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
-    def shift(self, rows: Tensor, columns: int) -> None:
-        """Move the used columns of these rows to the right, over the last ones."""
-        for held in self._held:
-            held[rows, :, columns : self.length] = held[rows, :, : self.length - columns]
-
-    def drop(self, columns: int) -> None:
-        """Forget the oldest columns and move the rest to the front."""
-        kept = slice(columns, self.length)
-        self.length -= columns
-        for held in self._held:
-            held[:, :, : self.length] = held[:, :, kept].clone()  # the two places overlap
-
     def resize(self, capacity: int) -> None:
         """Change the capacity to this many columns."""
-        self.keys, self.values = (
-            _copy_right_aligned([held], [self.length], self.length, capacity) for held in self._held
-        )
-
-    def append(self, others: Sequence["SelfAttentionCache"], length: int, capacity: int) -> None:
-        """Append the rows of the others; all rows end in the same column."""
-        parts = [self, *others]
-        lengths = [part.length for part in parts]
-        both = zip(*(part._held for part in parts), strict=True)  # the keys of all, and the values of all
-        self.keys, self.values = (_copy_right_aligned(held, lengths, length, capacity) for held in both)
-        self.length = length
-
-    @property
-    def _held(self) -> KeysValues:
-        return self.keys, self.values
+        used = slice(self.length)
+        for name, held in (("keys", self.keys), ("values", self.values)):
+            room = held.new_zeros(*held.shape[:2], capacity, held.shape[3])  # (B, H_kv, capacity, K)
+            room[:, :, used] = held[:, :, used]
+            setattr(self, name, room)
 
     def reorder(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order; in place, copying used columns only, unless rows are added."""
@@ -75,18 +52,9 @@ class SelfAttentionCache:
             self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
             return
         used = slice(self.length)
-        for held in self._held:
+        for held in (self.keys, self.values):
             held[: len(rows), :, used] = held[:, :, used].index_select(0, rows)
         self.keys, self.values = self.keys[: len(rows)], self.values[: len(rows)]
-
-
-def _copy_right_aligned(parts: Sequence[Tensor], lengths: Sequence[int], end: int, capacity: int) -> Tensor:
-    """Copy the used columns of each part (B, H, T, K) into a new tensor, rows stacked, so that all end at `end`."""
-    rows = sum(len(part) for part in parts)
-    room = parts[0].new_zeros(rows, parts[0].shape[1], capacity, parts[0].shape[3])  # (all B, H, capacity, K)
-    for part, length, target in zip(parts, lengths, torch.split(room, [len(part) for part in parts]), strict=True):
-        target[:, :, end - length : end] = part[:, :, :length]
-    return room
 
 
 class MemoryCache:
@@ -111,27 +79,6 @@ class MemoryCache:
         if self.held is not None:
             keys, values = self.held
             self.held = keys.index_select(0, rows), values.index_select(0, rows)
-
-    def append(self, others: Sequence["MemoryCache"]) -> None:
-        """The rows of the others come below these; their memories are of one length."""
-        if held := _keys_values_of_all([self, *others]):
-            keys, values = zip(*held, strict=True)
-            self.held = torch.cat(keys), torch.cat(values)
-
-    def replace(self, rows: Tensor, other: "MemoryCache") -> None:
-        """These rows now hold what the rows of `other` hold, of a memory of the same length."""
-        if held := _keys_values_of_all([self, other]):
-            (keys, values), (other_keys, other_values) = held
-            self.held = keys.index_copy(0, rows, other_keys), values.index_copy(0, rows, other_values)
-
-
-def _keys_values_of_all(caches: Sequence[MemoryCache]) -> list[KeysValues]:
-    """Each cache's (keys, values), or [] if none has any."""
-    held = [cache.held for cache in caches if cache.held is not None]
-    assert len(held) in (0, len(caches)), "cannot merge filled and empty memory caches"
-    lengths = {keys.shape[2] for keys, _ in held}
-    assert len(lengths) <= 1, f"rows whose memories have {sorted(lengths)} tokens do not join; pad them to one length"
-    return held
 
 
 class DecoderCache:
@@ -168,10 +115,6 @@ class DecoderCache:
     def tensors(self) -> list[Tensor]:
         """Keys and values of each layer in turn, then `tokens` if there are any."""
         return self.keys_and_values if self.tokens is None else [*self.keys_and_values, self.tokens]
-
-    def _positions_of_rows(self, batch_size: int, device: torch.device | None) -> Tensor:
-        """Positions (B, T) of the columns."""
-        return as_tensor(self.positions, device).expand(batch_size, -1)
 
     def extend(
         self, positions: Tensor | None, columns: int, *, limit: int | None = None
@@ -212,6 +155,11 @@ class DecoderCache:
                 vars(part).update(attributes)
             raise
 
+    def advance(self, columns: int) -> None:
+        """Count columns that native code has written into every layer."""
+        for layer in self.layers:
+            layer.length += columns
+
     def reset(self) -> None:
         """Empty the cache; its memory stays allocated."""
         self.positions = range(0)
@@ -221,39 +169,6 @@ class DecoderCache:
             layer.length = 0
         for memory_layer in self.memory_layers:
             memory_layer.reset()
-
-    def drop(self, columns: int) -> None:
-        """Drop the oldest columns. Positions continue, so this is for models with unbounded positions."""
-        self.positions = self.positions[columns:] if isinstance(self.positions, range) else self.positions[:, columns:]
-        for layer in self.layers:
-            layer.drop(columns)
-
-    def rollback(self, columns: Tensor, tokens: Tensor | None = None) -> None:
-        """Roll back the last `columns` (B,) of each row; rows end in the same column again.
-
-        Args:
-            tokens: the new `tokens`, if the cache has any.
-        """
-        least = int(columns.min())
-        self._cut(self.length - least)
-        self.tokens = tokens
-        more = columns - least
-        for distance in set(more.tolist()) - {0}:
-            self._shift((more == distance).nonzero().flatten(), distance, len(columns))
-
-    def _cut(self, length: int) -> None:
-        """Drop all but the first columns."""
-        self.positions = self.positions[:length] if isinstance(self.positions, range) else self.positions[:, :length]
-        for layer in self.layers:
-            layer.length = length
-
-    def _shift(self, rows: Tensor, columns: int, batch_size: int) -> None:
-        """Drop the last columns of these rows; move the rest to the right, behind padding."""
-        positions = self._positions_of_rows(batch_size, rows.device)
-        moved = F.pad(positions[rows, : self.length - columns], (columns, 0), value=-1)  # (rows, length)
-        self.positions = positions.index_copy(0, rows, moved)
-        for layer in self.layers:
-            layer.shift(rows, columns)
 
     def reorder(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
@@ -271,41 +186,6 @@ class DecoderCache:
         self.capacity = capacity
         for layer in self.layers:
             layer.resize(capacity)
-
-    def append(self, others: Sequence["DecoderCache"], rows: Sequence[int], capacity: int = 0) -> None:
-        """Append the rows of other caches, aligned on the right, with padding before shorter ones.
-
-        Args:
-            others: caches of the same model.
-            rows: the number of rows of each cache, this one first.
-            capacity: the least capacity afterwards.
-        """
-        caches = [self, *others]
-        for memory_layers in zip(*(cache.memory_layers for cache in caches), strict=True):
-            memory_layers[0].append(memory_layers[1:])
-        length, self.capacity = max(cache.length for cache in caches), max(capacity, *(c.capacity for c in caches))
-        if not (isinstance(self.positions, range) and all(cache.positions == self.positions for cache in others)):
-            device = self.layers[0].keys.device if self.layers else None
-            held = [cache._positions_of_rows(n, device) for cache, n in zip(caches, rows, strict=True)]
-            self.positions = torch.cat([F.pad(part, (length - part.shape[1], 0), value=-1) for part in held])
-        tokens = [cache.tokens for cache in caches if cache.tokens is not None]
-        self.tokens = torch.cat(tokens) if tokens else None
-        for layers in zip(*(cache.layers for cache in caches), strict=True):
-            layers[0].append(layers[1:], length, self.capacity)
-
-    def replace(self, rows: Tensor, other: "DecoderCache") -> None:
-        """Overwrite these rows with the rows of `other`, aligned on the right, with padding before them."""
-        for memory_layer, other_memory in zip(self.memory_layers, other.memory_layers, strict=True):
-            memory_layer.replace(rows, other_memory)
-        end, start = self.length, self.length - other.length
-        self.positions = self._positions_of_rows(len(self.layers[0].keys), rows.device).clone()
-        self.positions[rows] = -1
-        self.positions[rows, start:] = as_tensor(other.positions, rows.device).expand(len(rows), -1)
-        if self.tokens is not None and other.tokens is not None:
-            self.tokens = self.tokens.index_copy(0, rows, other.tokens)
-        for layer, other_layer in zip(self.layers, other.layers, strict=True):
-            layer.keys[rows, :, start:end] = other_layer.keys[:, :, : other.length]
-            layer.values[rows, :, start:end] = other_layer.values[:, :, : other.length]
 
 
 def by_layer(tensors: Sequence[Tensor]) -> tuple[list[KeysValues], Tensor | None]:
