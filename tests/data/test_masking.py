@@ -158,27 +158,6 @@ def test_a_window_that_comes_again_is_masked_in_another_way() -> None:
     assert len(masks) == 3 * 10 * 8
 
 
-@given(st.sampled_from([1, 2, 3, 4, 6]), st.integers(1, 5), seeds, st.integers(0, 1000))
-def test_the_slices_of_the_ranks_make_the_batch(world_size: int, n_rows: int, seed: int, step: int) -> None:
-    size = world_size * n_rows
-    slices = [
-        masked_training_batch(
-            TEXT,
-            block_size=16,
-            batch_size=size,
-            seed=seed,
-            step=step,
-            masking=MASKING,
-            rank=rank,
-            world_size=world_size,
-        )
-        for rank in range(world_size)
-    ]
-    whole = batch_of(step, seed=seed, block_size=16, batch_size=size)
-    assert torch.equal(torch.cat([part.inputs for part in slices]), whole.inputs)
-    assert torch.equal(torch.cat([part.targets for part in slices]), whole.targets)
-
-
 @given(seeds, st.integers(0, 1000))
 def test_a_batch_depends_on_nothing_but_its_arguments(seed: int, step: int) -> None:
     before, numpy_before = torch.random.get_rng_state(), repr(np.random.get_state())

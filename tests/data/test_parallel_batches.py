@@ -114,18 +114,6 @@ def test_a_batch_depends_on_nothing_but_its_step(lengths: Lengths, room: int, se
     assert torch.equal(torch.random.get_rng_state(), torch_state)
 
 
-@given(lengths_of_pairs, rooms, seeds, st.integers(0, 500), st.integers(1, 5))
-def test_the_slices_of_the_ranks_make_the_batch(
-    lengths: Lengths, room: int, seed: int, step: int, world_size: int
-) -> None:
-    batches = batches_of(lengths, room, seed)
-    slices = [batches(step, rank=rank, world_size=world_size) for rank in range(world_size)]
-    for part, whole in enumerate(batches(step)):
-        assert torch.equal(torch.cat([mine[part] for mine in slices]), whole)
-    rows = [len(mine.source) for mine in slices]
-    assert max(rows) - min(rows) <= 1
-
-
 def test_the_order_differs_between_epochs_and_seeds() -> None:
     lengths = [(3 + i % 3, 4) for i in range(300)]  # many ties, some batches
 

@@ -70,20 +70,6 @@ def test_the_order_differs_between_epochs_and_seeds() -> None:
     assert sum(neighbors) < 0.1 * len(neighbors)  # a shuffle puts 1 in 49 neighbors side by side
 
 
-@given(st.sampled_from([1, 2, 3, 4, 6]), st.integers(1, 5), seeds, st.integers(0, 1000))
-def test_the_slices_of_the_ranks_make_the_batch(world_size: int, rows: int, seed: int, step: int) -> None:
-    batch_size = world_size * rows
-    slices = [
-        training_batch(
-            TEXT, block_size=16, batch_size=batch_size, seed=seed, step=step, rank=rank, world_size=world_size
-        )
-        for rank in range(world_size)
-    ]
-    whole = batch_of(len(TEXT), 16, batch_size, seed, step)
-    assert torch.equal(torch.cat([part.inputs for part in slices]), whole.inputs)
-    assert torch.equal(torch.cat([part.targets for part in slices]), whole.targets)
-
-
 @given(seeds, st.integers(0, 1000))
 def test_a_batch_depends_on_nothing_but_its_arguments(seed: int, step: int) -> None:
     torch_state, first = torch.random.get_rng_state(), batch_of(5000, 16, 4, seed, step)

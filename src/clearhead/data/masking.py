@@ -84,25 +84,15 @@ def masked_training_batch(
     seed: int,
     step: int,
     masking: Masking,
-    rank: int = 0,
-    world_size: int = 1,
 ) -> Batch:
-    """The batch of one step, or the slice of it that belongs to one rank: the windows of `training_batch`, masked.
+    """The batch of one step: the windows of `training_batch`, masked.
 
     Inputs and targets (B, T), or (2 B, T / 2) and so on: in every second step the windows are cut into shorter rows,
     so that the model also sees short texts and text boundaries.
     A target is the token that was chosen at its own place, and -100 everywhere else.
     """
-    ids = training_batch(
-        tokens,
-        block_size=block_size,
-        batch_size=batch_size,
-        seed=seed,
-        step=step,
-        rank=rank,
-        world_size=world_size,
-    ).inputs
-    first, pieces = step * batch_size + rank * len(ids), _pieces(step, block_size)
+    ids = training_batch(tokens, block_size=block_size, batch_size=batch_size, seed=seed, step=step).inputs
+    first, pieces = step * batch_size, _pieces(step, block_size)
     windows = np.arange(first, first + len(ids), dtype=np.uint64)  # counted over the whole training
     keys = mix(mix(np.array([seed], dtype=np.uint64) ^ np.uint64(_TRAINING)) + windows)  # (B,)
     places: Words = np.arange(pieces, dtype=np.uint64)

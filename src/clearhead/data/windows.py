@@ -35,22 +35,17 @@ def training_batch(
     batch_size: int,
     seed: int,
     step: int,
-    rank: int = 0,
-    world_size: int = 1,
 ) -> Batch:
-    """The batch of one step, or the slice of it that belongs to one rank.
+    """The batch of one step.
 
     Steps run through the text in epochs. An epoch lays disjoint windows over the text from a place of its own, so
     that over the epochs every place serves as a start equally often, and takes each once, in an order of its own.
     """
     n_starts = len(tokens) - block_size  # starts whose window, and the target of its last input, lie in the text
     assert n_starts >= 1, f"block_size {block_size} needs more than {len(tokens)} tokens"
-    assert batch_size % world_size == 0, f"a batch of {batch_size} cannot be shared by {world_size}"
-    assert 0 <= rank < world_size
-    rows = batch_size // world_size
-    first = step * batch_size + rank * rows
+    first = step * batch_size
     per_epoch = max(1, n_starts // block_size)
-    epoch, index = np.divmod(np.arange(first, first + rows, dtype=np.uint64), np.uint64(per_epoch))
+    epoch, index = np.divmod(np.arange(first, first + batch_size, dtype=np.uint64), np.uint64(per_epoch))
     keys = mix(mix(np.array([seed], dtype=np.uint64)) + epoch)
     places = _shuffled(index, keys, per_epoch) * np.uint64(block_size)
     starts = (keys % np.uint64(n_starts) + places) % np.uint64(n_starts)  # around the end, back to the beginning

@@ -71,17 +71,14 @@ class PairBatches:
         self._epoch = -1
         self._order = self._turns = np.empty(0, dtype=np.int64)
 
-    def __call__(self, step: int, rank: int = 0, world_size: int = 1) -> PairBatch:
-        """The batch of a step, or the slice of its rows that belongs to one rank: (0, T) where the ranks are more."""
-        assert 0 <= rank < world_size
+    def __call__(self, step: int) -> PairBatch:
+        """The batch of a step."""
         epoch, index = divmod(step, self.n_batches)
         if epoch != self._epoch:
             self._begin(epoch)
         turn = self._turns[index]
         rows = self._order[self._bounds[turn] : self._bounds[turn + 1]]
-        whole = _batch(self._pairs, rows, self._pad, self._start)
-        mine = slice(len(rows) * rank // world_size, len(rows) * (rank + 1) // world_size)
-        return PairBatch(*(part[mine] for part in whole))
+        return _batch(self._pairs, rows, self._pad, self._start)
 
     def _begin(self, epoch: int) -> None:
         """Lay out an epoch: the order of the pairs, and that of the batches."""
