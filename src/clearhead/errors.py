@@ -63,6 +63,14 @@ class OutputError(ClearheadError):
         self.nobody_reads = nobody_reads
 
 
+class SilentExit(SystemExit):
+    """The end of a process that has nothing to say, because another one of the same training has said why."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
 def _own_lines(error: BaseException) -> "Iterator[str]":
     """The lines of the person's own code that led to an error, the innermost last."""
     import os

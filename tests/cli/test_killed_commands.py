@@ -16,14 +16,21 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kill -9 needs P
 
 
 @pytest.mark.parametrize(
-    ("kills", "seed", "steps"),
-    [(3, 0, 50), *(pytest.param(40, seed, 150, marks=pytest.mark.campaign) for seed in (1, 2, 3))],
+    ("kills", "seed", "steps", "world_size", "parallel"),
+    [
+        (3, 0, 50, 1, "auto"),
+        *(pytest.param(40, seed, 150, 1, "auto", marks=pytest.mark.campaign) for seed in (1, 2, 3)),
+        *(pytest.param(40, 4, 400, 2, parallel, marks=pytest.mark.campaign) for parallel in ("ddp", "fsdp")),
+    ],
 )
-def test_killed_at_random_moments_a_run_ends_like_the_undisturbed_one(kills: int, seed: int, steps: int) -> None:
+@pytest.mark.timeout(3600)
+def test_killed_at_random_moments_a_run_ends_like_the_undisturbed_one(
+    kills: int, seed: int, steps: int, world_size: int, parallel: str
+) -> None:
     write_text()
     script = Path(__file__).with_name("killed_commands.py")
-    arguments = [sys.executable, str(script), str(kills), str(seed), str(steps)]
-    result = finish(arguments, timeout=1800)
+    arguments = [sys.executable, str(script), *map(str, (kills, seed, steps, world_size)), parallel]
+    result = finish(arguments, timeout=3400)
     assert result.returncode == 0, result.stderr
     done = json.loads(result.stdout)
     while_doing = Counter(done["killed"])

@@ -4,13 +4,21 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
+import threading
 import time
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from child_processes import PATIENCE, Child, finish
+from process_helpers import run_processes
+
+from clearhead import cli
+from clearhead.training import Processes
 
 TEXT = "The cat sat on the mat, and the dog sat on the cat. Nobody knew what the mouse thought of it.\n" * 60
 OPTIONS = """
@@ -30,22 +38,33 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def command(world_size: int, *arguments: str, restarts: int = 0) -> list[str]:
-    if world_size == 1:
-        return [sys.executable, "-m", "clearhead", *arguments]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--max-restarts={restarts}"]
-    return [*torchrun, "--monitor-interval=0.1", f"--nproc-per-node={world_size}", "-m", "clearhead", *arguments]
+def torchrun(world_size: int, *arguments: str, restarts: int = 0) -> list[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--max-restarts={restarts}"]
+    return [*launcher, "--monitor-interval=0.1", f"--nproc-per-node={world_size}", *arguments]
 
 
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 
 
+def run_command(folder: Path, world_size: int, *arguments: str) -> dict[str, Any]:
+    """The command's JSON: one object, whatever the number of processes. One process is this one, which has torch."""
+    if world_size == 1:
+        with chdir(folder), redirect_stdout(StringIO()) as printed:
+            assert cli.run(list(arguments)) == 0
+        return dict(json.loads(printed.getvalue()))
+    done = finish(torchrun(world_size, "-m", "clearhead", *arguments), cwd=folder, env=environment())
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
 def train(folder: Path, world_size: int, steps: int, out: str, *options: str, source: str = "my.txt") -> dict[str, Any]:
     arguments = ["train", source, "--out", out, "--train.steps", str(steps), *OPTIONS, *(options or UNCHECKED)]
-    done = finish(command(world_size, *arguments), cwd=folder, env=environment())
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))  # one object: the others print nothing
+    return run_command(folder, world_size, *arguments)
+
+
+def resume(folder: Path, world_size: int, steps: int, out: str) -> None:
+    run_command(folder, world_size, "resume", out, "--train.steps", str(steps), "--json")
 
 
 def losses(run: Path) -> list[float]:
@@ -57,23 +76,15 @@ def test_two_processes_train_what_one_trains_and_one_goes_on(folder: Path) -> No
     alone, shared = train(folder, 1, 10, "alone"), train(folder, 2, 10, "shared")
     assert losses(folder / "shared") == pytest.approx(losses(folder / "alone"), abs=1e-5)
     assert shared["val_loss"] == pytest.approx(alone["val_loss"], abs=1e-5)
-    for run in ("alone", "shared"):
-        done = finish(command(1, "resume", run, "--train.steps", "15", "--json"), cwd=folder, env=environment())
-        assert done.returncode == 0, done.stderr
+    for out in ("alone", "shared"):
+        resume(folder, 1, 15, out)
     assert losses(folder / "shared") == pytest.approx(losses(folder / "alone"), abs=1e-5)
-
-
-def resume(folder: Path, world_size: int, steps: int, run: str, *options: str) -> None:
-    arguments = ["resume", run, "--train.steps", str(steps), "--json", *options]
-    done = finish(command(world_size, *arguments), cwd=folder, env=environment())
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.campaign
 def test_the_first_process_measures_its_pace_while_the_others_wait(folder: Path) -> None:
     arguments = ["train", "my.txt", "--out", "timed", "--minutes", "1", *OPTIONS, *UNCHECKED]
-    done = finish(command(2, *arguments), cwd=folder, env=environment())
-    assert done.returncode == 0, done.stderr
+    run_command(folder, 2, *arguments)
 
 
 @pytest.mark.campaign
@@ -83,8 +94,8 @@ def test_weights_are_shared_out_and_whole_again(source: str, folder: Path) -> No
     """A text and sentence pairs, checked before the first step, evaluated, sampled, saved, resumed and read by all."""
     pairs = [f"{n} cats\t{n} Katzen\n" for n in range(300)]
     (folder / "my.tsv").write_text("".join(pairs), encoding="utf-8")
-    for run, world_size in (("alone", 1), ("shared", 2)):
-        train(folder, world_size, 10, run, "--train.parallel", "fsdp", source=source)
+    for out, world_size in (("alone", 1), ("shared", 2)):
+        train(folder, world_size, 10, out, "--train.parallel", "fsdp", source=source)
     resume(folder, 1, 15, "alone")
     resume(folder, 2, 12, "shared")
     resume(folder, 1, 15, "shared")
@@ -93,14 +104,93 @@ def test_weights_are_shared_out_and_whole_again(source: str, folder: Path) -> No
         assert (folder / "shared" / name).read_text(encoding="utf-8").replace("shared", "alone") == (
             folder / "alone" / name
         ).read_text(encoding="utf-8")
-    done = finish(command(1, "evaluate", "shared", "--json"), cwd=folder, env=environment())
-    assert done.returncode == 0, done.stderr
+    run_command(folder, 1, "evaluate", "shared", "--json")
+
+
+def called(folder: Path, *arguments: str) -> tuple[int, str]:
+    """The command's exit code, and what it prints of its failure."""
+    with chdir(folder), redirect_stderr(StringIO()) as printed:
+        return cli.run(list(arguments)), printed.getvalue()
 
 
 def test_a_mistake_is_told_once_and_ends_all(folder: Path) -> None:
-    done = finish(command(2, "train", "nothing.txt", "--minutes", "1"), cwd=folder, env=environment())
-    assert done.returncode != 0
-    assert done.stderr.count("clearhead: ") == 1, done.stderr
+    (first, message), (second, silence) = run_processes(called, 2, folder, "train", "nothing.txt", "--minutes", "1")
+    assert first > 0
+    assert second > 0
+    assert "nothing.txt" in message
+    assert not silence
+
+
+def stopped(folder: Path, *arguments: str) -> tuple[int, str]:
+    """`called`, and a signal to the second process once some steps are done."""
+
+    def stop() -> None:
+        while not (folder / "stopped" / "metrics.jsonl").exists() or len(losses(folder / "stopped")) < 3:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if Processes.joined().rank == 1:
+        threading.Thread(target=stop, daemon=True).start()
+    return called(folder, *arguments)
+
+
+def test_a_signal_to_one_process_stops_all_before_the_same_step(folder: Path) -> None:
+    rate = ["--train.schedule", "constant", "--train.warmup_steps", "0"]  # whatever the number of steps
+    arguments = ["train", "my.txt", "--out", "stopped", "--train.steps", "10000", *OPTIONS[:-1], *UNCHECKED, *rate]
+    (code, message), (second, silence) = run_processes(stopped, 2, folder, *arguments)
+    assert code == second == 130
+    assert "stopped after step" in message
+    assert not silence
+    steps = len(losses(folder / "stopped"))
+    resume(folder, 1, steps + 5, "stopped")
+    train(folder, 1, steps + 5, "alone", *UNCHECKED, *rate)
+    assert losses(folder / "stopped") == pytest.approx(losses(folder / "alone"), abs=1e-5)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_trained_model_is_trained_further_by_several(parallel: str, folder: Path) -> None:
+    train(folder, 1, 5, "trained")
+    arguments = ["train", "my.txt", "--from", "trained", "--train.steps", "5", "--train.parallel", parallel, "--json"]
+    for world_size in (1, 2):
+        ends = run_processes(called, world_size, folder, *arguments, "--out", f"further-{world_size}")
+        assert all(code == 0 for code, _ in ends), ends
+    assert losses(folder / "further-2") == pytest.approx(losses(folder / "further-1"), abs=1e-5)
+
+
+SCRIPT = """
+import clearhead
+for out in ("first", "second"):
+    clearhead.train("my.txt", out=out, preset="tiny", options={"train": {"steps": 3}}, check=False)
+"""
+
+
+@pytest.mark.campaign
+def test_a_script_trains_one_model_after_the_other(folder: Path) -> None:
+    (folder / "script.py").write_text(SCRIPT, encoding="utf-8")
+    done = finish(torchrun(2, "script.py"), cwd=folder, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert losses(folder / "first") == losses(folder / "second")
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(600)
+def test_launchers_on_several_machines_meet(folder: Path) -> None:
+    """Two on this machine, which has no second one."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    meeting = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint={address}", "--rdzv-id=1"]
+    arguments = ["-m", "clearhead", "train", "my.txt", "--out", "apart", "--train.steps", "10", *OPTIONS, *UNCHECKED]
+    launched = [sys.executable, "-m", "torch.distributed.run", *meeting, "--local-addr=127.0.0.1", *arguments]
+    with (
+        Child(launched, cwd=folder, env=environment()) as first,
+        Child(launched, cwd=folder, env=environment()) as second,
+    ):
+        ends = first.end(), second.end()
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    train(folder, 1, 10, "alone")
+    assert losses(folder / "apart") == pytest.approx(losses(folder / "alone"), abs=1e-5)
 
 
 @pytest.mark.campaign
@@ -110,8 +200,9 @@ def test_a_process_that_is_killed_costs_nothing(folder: Path, kills: int) -> Non
     steps = 40 * (1 + kills // 4)
     whole = train(folder, 2, steps, "whole")
     arguments = ["train", "my.txt", "--out", "killed", "--train.steps", str(steps), *OPTIONS, *UNCHECKED]
-    generator = random.Random(kills)
-    with Child(command(2, *arguments, restarts=kills), cwd=folder, env=environment(), stderr=None) as child:
+    generator, reached = random.Random(kills), list[int]()
+    launched = torchrun(2, "-m", "clearhead", *arguments, restarts=kills)
+    with Child(launched, cwd=folder, env=environment(), stderr=None) as child:
         deadline = time.monotonic() + PATIENCE * (1 + kills)
         for _ in range(kills):
             while len(workers := _workers(child.process.pid)) < 2 and child.process.poll() is None:
@@ -120,7 +211,9 @@ def test_a_process_that_is_killed_costs_nothing(folder: Path, kills: int) -> Non
             time.sleep(generator.uniform(0, 6))
             if child.process.poll() is None:
                 os.kill(generator.choice(workers), signal.SIGKILL)
+                reached.append(len(losses(folder / "killed")) if (folder / "killed" / "metrics.jsonl").exists() else 0)
         assert child.process.wait(timeout=deadline - time.monotonic()) == 0
+    print(f"{len(reached)} kills, after these steps: {reached}")
     assert len(losses(folder / "killed")) == steps
     assert losses(folder / "killed") == losses(folder / "whole")
     assert whole["steps"] == steps

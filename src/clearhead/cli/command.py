@@ -14,7 +14,7 @@ from clearhead.cli.environment import (
 )
 from clearhead.cli.help_text import aligned
 from clearhead.cli.output import Output, in_flags, json_line, notice, printable_streams, standard_output
-from clearhead.errors import ClearheadError, DataError, InterruptedRunError, OutputError, UsageError
+from clearhead.errors import ClearheadError, DataError, InterruptedRunError, OutputError, SilentExit, UsageError
 from clearhead.suggestions import did_you_mean
 
 VERBS = {
@@ -75,6 +75,8 @@ def run(argv: list[str]) -> int:
             code = 0 if error.nobody_reads or out.error else _fail(error, as_json=False)
         except ClearheadError as error:
             code = _fail(error, as_json="--json" in argv)
+        except SilentExit as end:
+            code = end.exit_code
         except KeyboardInterrupt as interrupt:
             code = _fail(_cause(interrupt), as_json="--json" in argv)
         except Exception as error:

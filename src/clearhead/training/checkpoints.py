@@ -18,8 +18,9 @@ from clearhead.files import damage, finish_folder, read_json, remove_folder, rem
 from clearhead.interop.tensor_files import Writable, write_tensors
 from clearhead.models import LanguageModel, build_model
 from clearhead.training.events import TrainingState
+from clearhead.training.lost_processes import naming_the_lost
 from clearhead.training.optimizers import Optimizer
-from clearhead.training.processes import Processes, naming_the_lost
+from clearhead.training.processes import Processes
 from clearhead.training.sharding import Unfilled, fill, is_sharded, shard_of, whole
 
 WEIGHTS, OPTIMIZER, STATE = "model.safetensors", "optimizer.safetensors", "state.json"

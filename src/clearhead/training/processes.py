@@ -6,25 +6,18 @@ alone is rank 0 of 1, and asks nobody.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from clearhead.data import IGNORED
-from clearhead.errors import ClearheadError
+from clearhead.training.lost_processes import TIMEOUT, beating, naming_the_lost, ready, wait_for_first
 
-TIMEOUT = timedelta(minutes=10)  # that a process waits for the others; a checkpoint may take minutes
-LOST = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "Broken pipe")  # gloo's own words
 _is_alone = ContextVar("_is_alone", default=False)
-
-
-class ProcessLostError(ClearheadError):
-    """Another process of the training ended, or says nothing; it has told why, or was killed."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +83,20 @@ class Processes:
             dist.all_reduce(largest, dist.ReduceOp.MAX)
         return tuple(largest.tolist())
 
+    def at_work(self) -> AbstractContextManager[None]:
+        """In here rank 0 may take any time until the next `from_first`; the others know that it is alive."""
+        return beating() if self.world_size > 1 else nullcontext()
+
     def from_first(self, text: str | None) -> str:
-        """What rank 0 says; the others give None, and wait for it."""
+        """What rank 0 says; the others give None, and wait for it as long as it is `at_work`."""
         if self.world_size == 1:
             assert text is not None
             return text
+        if not self.is_first:
+            wait_for_first()
         content = b"" if text is None else text.encode()
-        (size,) = self.agree(len(content))
+        with ready() if self.is_first else nullcontext():
+            (size,) = self.agree(len(content))
         data = torch.zeros(size, dtype=torch.uint8, device=_device())
         if content:
             data.copy_(torch.frombuffer(bytearray(content), dtype=torch.uint8))
@@ -124,25 +124,12 @@ def join_processes() -> Iterator[Processes]:
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, timeout=TIMEOUT)
+    with naming_the_lost():
+        dist.init_process_group(backend, timeout=TIMEOUT)
     try:
         yield Processes.joined()
     finally:
         dist.destroy_process_group()
-
-
-@contextmanager
-def naming_the_lost() -> Iterator[None]:
-    """Turn a lost connection into a sentence: the process that failed has said why."""
-    try:
-        yield
-    except RuntimeError as error:
-        if not any(phrase in str(error) for phrase in LOST):
-            raise
-        raise ProcessLostError(
-            f"another process of this training ended, or said nothing for {TIMEOUT.seconds // 60} minutes; if it wrote "
-            "no message, the system killed it"
-        ) from error
 
 
 def _device() -> str:

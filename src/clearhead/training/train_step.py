@@ -14,8 +14,9 @@ from clearhead.models import LanguageModel
 from clearhead.options import option
 from clearhead.parts import Stack
 from clearhead.training.loss import Forward, LossFunction, Smoothing, backward, make_loss_fn
+from clearhead.training.lost_processes import naming_the_lost
 from clearhead.training.precision import autocast, resolve_precision
-from clearhead.training.processes import Processes, naming_the_lost
+from clearhead.training.processes import Processes
 from clearhead.training.randomness import randomness_of
 from clearhead.training.sharding import is_sharded, unreduced
 

@@ -3,7 +3,9 @@
 import json
 import math
 import os
-from collections.abc import Callable
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -12,7 +14,7 @@ import torch
 
 from clearhead.config import RunConfig
 from clearhead.doctor import PreflightReport
-from clearhead.errors import DataError, InterruptedRunError, UsageError
+from clearhead.errors import DataError, InterruptedRunError, SilentExit, UsageError
 from clearhead.inference import Evaluation
 from clearhead.inspection import estimate_cost
 from clearhead.models import LanguageModel, build_model
@@ -35,10 +37,11 @@ from clearhead.training import (
 )
 from clearhead.workflows.budget import Budget
 from clearhead.workflows.hardware import choose_device, threads
+from clearhead.workflows.pretrained import Pretrained
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs.find import all_runs
 from clearhead.workflows.runs.folder import RunFolder
-from clearhead.workflows.signals import interruptible, interruptible_batches
+from clearhead.workflows.signals import Interruption, interruptible, interruptible_batches
 from clearhead.workflows.tasks import Task
 
 P = ParamSpec("P")
@@ -50,7 +53,10 @@ def shared(verb: Callable[P, Run]) -> Callable[P, Run]:
     @wraps(verb)
     def in_processes(*args: P.args, **kwargs: P.kwargs) -> Run:
         with join_processes() as group:
-            return verb(*args, **kwargs) if group.is_first else Run(follow(group).folder)
+            if not group.is_first:
+                return Run(follow(group).folder)
+            with group.at_work():
+                return verb(*args, **kwargs)
 
     return in_processes
 
@@ -74,85 +80,145 @@ def shares_weights(config: RunConfig) -> bool:
     return True
 
 
-def build(config: RunConfig, *, sharded: bool) -> LanguageModel:
-    """The fresh model on its device: whole, or this process's share of it."""
+@dataclass(frozen=True)
+class Training:
+    """What every process of a training has alike: where it is recorded, its options, its data, and how far it is."""
+
+    run: RunFolder
+    config: RunConfig
+    task: Task
+    model: LanguageModel
+    optimizer: Optimizer
+    state: TrainingState
+
+    def events(self, interrupted: Interruption, steps: Callable[[int], int] | None) -> Iterator[Event]:
+        """The loop, of which each process takes its part until all stop before the same step.
+
+        Args:
+            interrupted: a request to stop.
+            steps: as in `fit`.
+        """
+        group, config, task, model = Processes.joined(), self.config, self.task, self.model
+        return fit(
+            model,
+            config.train,
+            interruptible_batches(interrupted, task.batches(config), self.run.stop_file, group),
+            seed=config.seed,
+            optimizer=self.optimizer,
+            state=self.state,
+            evaluate=lambda: evaluate(task, model, config, group),
+            body=task.body(model),
+            steps=steps,
+        )
+
+    def preflight(self, *, fresh: bool) -> PreflightReport:
+        """The preflight. Where no process has the whole model, of one with its options, at most two blocks deep."""
+        if not is_sharded(self.model):
+            return self.task.preflight(self.model, self.optimizer, self.config, fresh=fresh)
+        depth = {name: min(2, getattr(self.config.model, name)) for name in ("n_layers", "n_encoder_layers")}
+        shallow = self.config.model_copy(update={"model": self.config.model.model_copy(update=depth)})
+        model = build_model(shallow.model, seed=shallow.seed).to(self.model.device)
+        return self.task.preflight(model, build_optimizer(model, shallow.train), shallow)
+
+    def save_trained(self, pretrained: Pretrained) -> None:
+        """The trained model as the first checkpoint, from which each process takes what it holds of it."""
+        if not is_sharded(self.model):
+            self._save_first(self.model, self.optimizer)
+            return
+        whole = pretrained.model_for(self.config.model)
+        path = self._save_first(whole, build_optimizer(whole, self.config.train))
+        checkpoints.load(path, self.model, self.optimizer)
+
+    def _save_first(self, model: LanguageModel, optimizer: Optimizer) -> Path:
+        keep = self.config.train.keep_checkpoints
+        return checkpoints.save(self.run.checkpoints, model, optimizer, self.state, keep=keep)
+
+
+def build(config: RunConfig, pretrained: Pretrained | None, *, sharded: bool) -> LanguageModel:
+    """The model on its device: fresh, or the trained one; of a fresh one that is shared out, this process's share."""
     device = choose_device(config.train.device)
     if sharded:
         return build_sharded(config.model, device, seed=config.seed)
-    return build_model(config.model, seed=config.seed).to(device)
+    model = build_model(config.model, seed=config.seed) if pretrained is None else pretrained.model_for(config.model)
+    return model.to(device)
 
 
-def preflight_apart(task: Task, config: RunConfig) -> PreflightReport:
-    """The preflight where no process has the whole model: of one with the same options, at most two blocks deep."""
-    depth = {name: min(2, getattr(config.model, name)) for name in ("n_layers", "n_encoder_layers")}
-    shallow = config.model_copy(update={"model": config.model.model_copy(update=depth)})
-    model = build(shallow, sharded=False)
-    return task.preflight(model, build_optimizer(model, config.train), shallow)
+def lead(training: Training, *, is_timed: bool = False) -> None:
+    """Tell the other processes what is trained, once the run's folder says how."""
+    path = checkpoints.path_of(training.run.checkpoints, training.state.step)
+    _send(
+        training.run,
+        config=training.config.model_dump(),
+        checkpoint=str(path) if path.is_dir() else None,
+        is_timed=is_timed,
+        sharded=is_sharded(training.model),
+    )
 
 
-def lead(
-    run: RunFolder,
-    config: RunConfig | None,
-    state: TrainingState | None = None,
-    *,
-    is_timed: bool = False,
-    sharded: bool = False,
-) -> None:
-    """Tell the other processes what is trained, once the run's folder says how. No config: there is nothing to do."""
+def dismiss(run: RunFolder) -> None:
+    """Tell the other processes that there is nothing to do."""
+    _send(run, config=None)
+
+
+def _send(run: RunFolder, **work: object) -> None:
     group = Processes.joined()
-    if group.world_size == 1:
-        return
-    work: dict[str, Any] = {"run": str(run.folder), "config": None if config is None else config.model_dump()}
-    path = None if state is None else checkpoints.path_of(run.checkpoints, state.step)
-    work |= {"checkpoint": str(path) if path and path.is_dir() else None, "is_timed": is_timed, "sharded": sharded}
-    group.from_first(json.dumps(work))
+    if group.world_size > 1:
+        group.from_first(json.dumps({"run": str(run.folder), **work}))
 
 
 def follow(group: Processes) -> RunFolder:
     """Take every step of the first process's training; write and show nothing.
 
     Raises:
-        SystemExit: the training was stopped, or another process was lost, which that process has told.
+        ProcessLostError: another process was lost, which this one is to tell.
+        SilentExit: the training was stopped, or another process was lost, which that or a third one has told.
     """
     try:
         work: dict[str, Any] = json.loads(group.from_first(None))
         run = RunFolder(Path(work["run"]))
         if work["config"] is None:
             return run
-        config, task = RunConfig.read(work["config"]), run.task()
-        model = build(config, sharded=work["sharded"])
+        config, task = RunConfig.read(work["config"]), _task_of(run)
+        model = build(config, None, sharded=work["sharded"])  # its weights come from the first process
         optimizer = build_optimizer(model, config.train)
         resumed = work["checkpoint"] is not None
         state = checkpoints.load(Path(work["checkpoint"]), model, optimizer) if resumed else TrainingState()
+        training = Training(run, config, task, model, optimizer, state)
         with interruptible() as interrupted, threads(config.train.threads):
-            events = fit(
-                model,  # its weights come from the first process
-                config.train,
-                interruptible_batches(interrupted, task.batches(config), run.stop_file, group),
-                seed=config.seed,
-                optimizer=optimizer,
-                state=state,
-                evaluate=lambda: evaluate(task, model, config, group),
-                body=task.body(model),
-                steps=planned(group, None) if work["is_timed"] else None,
-            )
-            for event in events:
+            for event in training.events(interrupted, planned(group, None) if work["is_timed"] else None):
                 if is_sharded(model):
-                    take_part(event, run, task, model, optimizer)
+                    take_part(event, training)
     except KeyboardInterrupt:
-        raise SystemExit(InterruptedRunError.exit_code) from None
+        raise SilentExit(InterruptedRunError.exit_code) from None
     except ProcessLostError as error:
-        raise SystemExit(error.exit_code) from None
+        if error.speaker == group.rank:
+            raise
+        raise SilentExit(error.exit_code) from None
     return run
 
 
-def take_part(event: Event, run: RunFolder, task: Task, model: LanguageModel, optimizer: Optimizer) -> None:
+def _task_of(run: RunFolder) -> Task:
+    """The run's task as the first process sees it.
+
+    Raises:
+        DataError: this machine does not see the run.
+    """
+    if not run.has_begun:
+        raise DataError(
+            f"process {Processes.joined().rank} on {platform.node()} does not see the run {run.folder.resolve()}; "
+            "machines that train together share the folder that they are started in, and the cache"
+        )
+    return run.task()
+
+
+def take_part(event: Event, training: Training) -> None:
     """Compute and send what the first process needs of this one's weights to sample and to save."""
+    model = training.model
     if isinstance(event, Evaluated) and math.isfinite(event.loss):
         with gathered(model):
-            task.example(model)
+            training.task.example(model)
     elif isinstance(event, SaveDue):
-        checkpoints.save(run.checkpoints, model, optimizer, event.state, keep=1)
+        checkpoints.save(training.run.checkpoints, model, training.optimizer, event.state, keep=1)
 
 
 def planned(group: Processes, budget: Budget | None) -> Callable[[int], int]:

@@ -21,13 +21,12 @@ from clearhead.training import (
     build_optimizer,
     check_optimizer,
     checkpoints,
-    fit,
 )
 from clearhead.wording import call, counted
 from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.budget import Budget
 from clearhead.workflows.events import CheckPassed, Observer, Preparing, Replanned, Started
-from clearhead.workflows.hardware import choose_device, enough_memory, threads
+from clearhead.workflows.hardware import enough_memory, threads
 from clearhead.workflows.planning import choose_start, collect_settings, plan
 from clearhead.workflows.pretrained import Pretrained, open_pretrained
 from clearhead.workflows.progress import showing
@@ -39,16 +38,16 @@ from clearhead.workflows.runs.recorder import Recorder, drop_records_after
 from clearhead.workflows.runs.report import is_complete, write_report
 from clearhead.workflows.runs.tensorboard import TensorBoard
 from clearhead.workflows.sharing import (
+    Training,
     build,
-    evaluate,
+    dismiss,
     lead,
     planned,
-    preflight_apart,
     shared,
     shares_weights,
     started_before,
 )
-from clearhead.workflows.signals import interruptible, interruptible_batches, stop_on_output_error
+from clearhead.workflows.signals import interruptible, stop_on_output_error
 from clearhead.workflows.tasks import Task, open_task
 
 MAX_STEM = 60  # characters of a run's name that come from its source
@@ -142,7 +141,7 @@ def resume(
         task = opened.task()
         if config == before and is_complete(opened, task):
             on_event(Notice(_nothing_left(opened)))
-            lead(opened, None)
+            dismiss(opened)
         else:
             _train(opened, config, task, on_event, check=True)
     return Run(opened.folder)
@@ -182,65 +181,63 @@ def _train(
     budget: Budget | None = None,
 ) -> None:
     """The model, the loop and the record, from the newest checkpoint, or from the start if there is none."""
-    sharded = shares_weights(config)
-    if pretrained is None or sharded:
-        model = build(config, sharded=sharded)
-    else:
-        model = pretrained.model_for(config.model).to(choose_device(config.train.device))
+    model = build(config, pretrained, sharded=shares_weights(config))
     optimizer = build_optimizer(model, config.train)
-    state = _restore(run, model, optimizer, task, on_event)
+    training = Training(run, config, task, model, optimizer, _restore(run, model, optimizer, task, on_event))
+    state = training.state
     if state.step > config.train.steps:
         raise UsageError(f"{run.folder} has done {counted(state.step, 'step')} already; raise `train.steps`")
     with interruptible() as interrupted, threads(config.train.threads), _tensorboard(run, config, state) as log_event:
         on_event = stop_on_output_error(on_event, interrupted)
         if check and state.step == 0:
-            fresh = pretrained is None and not run.checkpoints.exists()
-            report = preflight_apart(task, config) if sharded else task.preflight(model, optimizer, config, fresh=fresh)
+            report = training.preflight(fresh=pretrained is None and not run.checkpoints.exists())
             if not report.passed:
                 raise FaultError(report.line())
             on_event(CheckPassed(report.line()))
         if pretrained is not None:  # before the folder is a run: no resume can begin without the trained weights
-            first = pretrained.model_for(config.model) if sharded else model
-            moved = build_optimizer(first, config.train) if sharded else optimizer
-            path = checkpoints.save(run.checkpoints, first, moved, state, keep=config.train.keep_checkpoints)
-            if sharded:
-                checkpoints.load(path, model, optimizer)
+            training.save_trained(pretrained)
         run.begin(config, task)
         run.stop_file.unlink(missing_ok=True)  # meant for a training that has ended
-        group = Processes.joined()
-        lead(run, config, state, is_timed=budget is not None, sharded=sharded)
-        events = fit(
-            model,
-            config.train,
-            interruptible_batches(interrupted, task.batches(config), run.stop_file, group),
-            seed=config.seed,
-            optimizer=optimizer,
-            state=state,
-            evaluate=lambda: evaluate(task, model, config, group),
-            body=task.body(model),
-            steps=None if budget is None else planned(group, budget),
-        )
+        lead(training, is_timed=budget is not None)
+        events = training.events(interrupted, None if budget is None else planned(Processes.joined(), budget))
         if budget is not None:
             events = _apply_budget(budget, events, run, config, on_event)
-        with Recorder(run, model, optimizer, task, on_event) as recorder:
-            recorder.begin(state.step)
-            steps, utilization = config.train.steps, recorder.utilization
-            on_event(Started(run.folder, state.step, steps, task.floor, task.bytes_per_token, utilization))
-            if pretrained is not None:
-                recorder.begin_from(pretrained.source)
-            try:
-                for event in events:
-                    log_event(event)
-                    recorder.take(event)
-            except KeyboardInterrupt:
-                raise _stopped(run, state, interrupted.reason) from None
-            else:
-                if config.train.average_checkpoints > 1:
-                    recorder.averaged(use_mean(run, model, task, run.config, on_event))
-                recorder.read_by_grammar()
-            finally:
-                finished = write_report(run, task)  # also of a training that was stopped or that failed
-            on_event(finished)
+        try:
+            _record(training, events, log_event, on_event, source=None if pretrained is None else pretrained.source)
+        except KeyboardInterrupt:
+            raise _stopped(run, state, interrupted.reason) from None
+
+
+def _record(
+    training: Training,
+    events: Iterator[Event],
+    log_event: Callable[[Event], object],
+    on_event: Observer,
+    *,
+    source: str | None,
+) -> None:
+    """Write down what happens, and report it at the end, also of a training that was stopped or that failed.
+
+    Args:
+        source: where the model was trained before, if it was.
+    """
+    run, config, task, state = training.run, training.config, training.task, training.state
+    with Recorder(run, training.model, training.optimizer, task, on_event) as recorder:
+        recorder.begin(state.step)
+        steps, utilization = config.train.steps, recorder.utilization
+        on_event(Started(run.folder, state.step, steps, task.floor, task.bytes_per_token, utilization))
+        if source is not None:
+            recorder.begin_from(source)
+        try:
+            for event in events:
+                log_event(event)
+                recorder.take(event)
+            if config.train.average_checkpoints > 1:
+                recorder.averaged(use_mean(run, training.model, task, run.config, on_event))
+            recorder.read_by_grammar()
+        finally:
+            finished = write_report(run, task)
+        on_event(finished)
 
 
 @contextmanager
