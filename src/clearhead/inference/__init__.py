@@ -7,6 +7,7 @@ from clearhead.inference.engine import Engine
 from clearhead.inference.evaluation import evaluate, token_losses
 from clearhead.inference.filling import Candidate, Filled, fill
 from clearhead.inference.generation import Piece, TextCodec, encode_prompt, generate, stream, stream_ids
+from clearhead.inference.requests import TextOptions, TokenLogprobs
 from clearhead.inference.sampling import sample
 from clearhead.inference.scoring import CorpusScores, can_score, corpus_scores, require_sacrebleu
 from clearhead.inference.translation import Translation, translate
@@ -23,6 +24,8 @@ __all__ = [
     "Hypothesis",
     "Piece",
     "TextCodec",
+    "TextOptions",
+    "TokenLogprobs",
     "Translation",
     "beam_search",
     "can_score",

@@ -15,7 +15,14 @@ from clearhead.inference.decoder_backend import DecoderBackend
 from clearhead.inference.engine import DEFAULT, Engine, as_engine
 from clearhead.inference.ids import known_ids
 from clearhead.inference.kv_context import PREFILL_TOKENS, KVContext
-from clearhead.inference.requests import GenerationRequest, new_requests
+from clearhead.inference.requests import (
+    PLAIN,
+    FinishReason,
+    GenerationRequest,
+    TextOptions,
+    TokenLogprobs,
+    new_requests,
+)
 from clearhead.inference.speculative import Drafter, ModelDrafter, NgramDrafter
 from clearhead.inference.verification import DraftTokens, verify
 from clearhead.models import CausalLM
@@ -37,6 +44,8 @@ class GenerationBatch:
 
     Attributes:
         failed: the error of each text that could not go on, by its name; the others do.
+        finish_reasons: why each text ended, by its name. Both, and `logprobs`, are the caller's to empty.
+        logprobs: of each token that a text was given, by its name, if it asks for them.
     """
 
     def __init__(
@@ -73,6 +82,8 @@ class GenerationBatch:
         self._requests = list[GenerationRequest]()  # each is in the cache but for its last token
         self._added = 0
         self.failed = dict[int, ClearheadError]()
+        self.finish_reasons = dict[int, FinishReason]()
+        self.logprobs = dict[int, list[TokenLogprobs]]()
 
     def __enter__(self) -> Self:
         for model in self._models:
@@ -90,13 +101,21 @@ class GenerationBatch:
         texts = chain(self._requests, self._reading, self._waiting)
         return {request.name for request in texts if request.remaining}
 
-    def add(self, prompts: Sequence[Sequence[int]], config: SamplingConfig, end: int | None = None) -> list[int]:
+    def add(
+        self,
+        prompts: Sequence[Sequence[int]],
+        config: SamplingConfig,
+        end: int | None = None,
+        options: TextOptions = PLAIN,
+    ) -> list[int]:
         """Add texts, which begin with the next step, or when there is room; return their names, 0, 1, ...
 
         Raises:
-            UsageError: a prompt is empty, or has an id that is not in the model's vocabulary; none of them joins.
+            UsageError: a prompt is empty, or an id is not in the model's vocabulary; none of them joins.
         """
-        requests = new_requests(self._added, known_ids(prompts, self._model.config.vocab_size), config, end)
+        known_ids([[*options.logit_bias, *options.stop_ids] or [0]], self._model.config.vocab_size)
+        ids = known_ids(prompts, self._model.config.vocab_size)
+        requests = new_requests(self._added, ids, config, end, options)
         self._waiting += requests
         self._added += len(requests)
         return [request.name for request in requests]
@@ -104,10 +123,11 @@ class GenerationBatch:
     def cancel(self, names: Iterable[int]) -> None:
         """Stop generating these texts; their slots are free at the next step."""
         unwanted = set(names)
-        self._waiting = deque(request for request in self._waiting if request.name not in unwanted)
-        for request in chain(self._requests, self._reading):
-            if request.name in unwanted:
-                request.remaining = 0
+        for request in chain(self._requests, self._reading, self._waiting):
+            if request.name in unwanted and request.remaining:
+                request.finish("cancelled")
+                self.finish_reasons[request.name] = "cancelled"
+        self._waiting = deque(request for request in self._waiting if request.remaining)
         if self._pieces is not None and not any(request.remaining for request in self._reading):
             self._pieces.close()
             self._reading, self._pieces = [], None
@@ -144,8 +164,17 @@ class GenerationBatch:
             self._drafter.prefill(prompts, new_tokens)
             self._drafter.accept([*([] for _ in self._requests), *sampled])
         self._requests += requests
-        pairs = zip(requests, sampled, strict=True)
-        return {request.name: request.append(tokens) for request, tokens in pairs if request.remaining}
+        steps = zip(requests, sampled, logits, strict=True)
+        return {request.name: self._append(request, *step) for request, *step in steps if request.remaining}
+
+    def _append(self, request: GenerationRequest, tokens: Sequence[int], logits: Tensor | None) -> list[int]:
+        """Append tokens to a text; those of them that belong to it. `logits` (T, V): theirs, where it needs them."""
+        written = request.append(tokens)
+        if request.options.logprobs is not None and logits is not None:
+            self.logprobs.setdefault(request.name, []).extend(request.logprobs(logits, written))
+        if request.finish_reason is not None:
+            self.finish_reasons[request.name] = request.finish_reason
+        return written
 
     def _admit(self) -> None:
         """Begin to read prompts that wait: the first, and those after it that fit into a free slot and one call."""
@@ -179,8 +208,8 @@ class GenerationBatch:
         self._reading, self._pieces = [], None
 
     def _fail(self, request: GenerationRequest, error: ClearheadError) -> None:
-        self.failed[request.name] = error
-        request.remaining = 0
+        self.failed[request.name], self.finish_reasons[request.name] = error, "error"
+        request.finish("error")
 
     def _decode(self) -> dict[int, list[int]]:
         """Read the last token of each text, and what was drafted after it; sample the next."""
@@ -189,20 +218,25 @@ class GenerationBatch:
         if self._drafter is not None:
             most = [self._max_draft_tokens(row, request) for row, request in enumerate(self._requests)]
             drafted = self._drafter.draft(most, self._requests)
-        try:
-            tokens = self._advance(rows, drafted)
-        except ClearheadError:  # which of them it is shows when each goes on alone; what others get is the same
-            tokens = [self._advance_alone(row, drafted) for row in rows]
+        with_logits = [row for row in rows if any(drafted.tokens) or self._requests[row].needs_logits]
+        without = [row for row in rows if row not in with_logits]
+        steps = dict[int, tuple[list[int], Tensor | None]]()
+        for group in filter(None, (with_logits, without)):
+            try:
+                steps |= zip(group, self._advance(group, drafted), strict=True)
+            except ClearheadError:  # which of them it is shows when each goes on alone; what others get is the same
+                steps |= {row: self._advance_alone(row, drafted) for row in group}
         if self._drafter is not None:
-            self._drafter.accept(tokens)
-        pairs = zip(self._requests, tokens, strict=True)
-        return {request.name: request.append(new) for request, new in pairs if request.remaining}
+            self._drafter.accept([steps[row][0] for row in rows])
+        pairs = zip(self._requests, (steps[row] for row in rows), strict=True)
+        return {request.name: self._append(request, *step) for request, step in pairs if request.remaining}
 
-    def _advance(self, rows: Sequence[int], drafted: DraftTokens) -> list[list[int]]:
-        """The next tokens of these rows."""
+    def _advance(self, rows: Sequence[int], drafted: DraftTokens) -> list[tuple[list[int], Tensor | None]]:
+        """The next tokens of these rows, and the logits (T, V) that they were sampled from, where they are known."""
+        any_drafted = any(drafted.tokens)
         requests, drafted = [self._requests[row] for row in rows], drafted.select(rows)
-        if not any(drafted.tokens):
-            return self._context.decode(requests, rows)
+        if not any_drafted and not requests[0].needs_logits:
+            return [(tokens, None) for tokens in self._context.decode(requests, rows)]
         read = [[request.last_token, *row] for request, row in zip(requests, drafted.tokens, strict=True)]
         logits = self._context.forward(read, rows)
         try:
@@ -213,18 +247,20 @@ class GenerationBatch:
         self._context.rollback([len(old) - len(new) for old, new in zip(read, tokens, strict=True)], rows)
         for request, row, new in zip(requests, drafted.tokens, tokens, strict=True):
             request.adapt_draft_length(len(row), len(new) - 1)
-        return tokens
+        return list(zip(tokens, logits, strict=True))
 
-    def _advance_alone(self, row: int, drafted: DraftTokens) -> list[int]:
+    def _advance_alone(self, row: int, drafted: DraftTokens) -> tuple[list[int], Tensor | None]:
         """The next tokens of one row; any one where it fails, which nobody gets."""
         try:
             return self._advance([row], drafted)[0]
         except ClearheadError as error:
             self._fail(self._requests[row], error)
-            return [0]
+            return [0], None
 
     def _max_draft_tokens(self, row: int, request: GenerationRequest) -> int:
         """How many tokens to draft for a text at most."""
+        if request.options.changes_logits:  # by what it has written, of which a draft knows nothing
+            return 0
         room = self._context.room(row)
         length = min(request.draft_length, request.remaining - 1)
         return max(0, length if room is None else min(length, room - 1))

@@ -1,9 +1,11 @@
 """The state of each request: its sampling, its draft length, and when its text ends."""
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -15,14 +17,56 @@ from clearhead.models.eval_mode import refuse_not_finite
 # What a random number is for: a token, accepting a draft token, and the token in place of a rejected one.
 Purpose = Literal["token", "accept", "resample"]
 PURPOSES = get_args(Purpose)
+FinishReason = Literal["stop", "length", "cancelled", "error"]
 FIRST_DRAFT_LENGTH, MAX_DRAFT_LENGTH = 4, 16
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """What a text may ask for beside its sampling, by the names of OpenAI's interface.
+
+    Args:
+        logprobs: report the log-probability of each token, and the likeliest ones, so many.
+        logit_bias: added to the logits of some tokens.
+        presence_penalty: subtracted from the logit of a token that the text has written already.
+        frequency_penalty: the same, for each time that it has.
+        stop_ids: tokens that end the text, besides eos.
+    """
+
+    logprobs: int | None = None
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    stop_ids: frozenset[int] = frozenset()
+
+    @property
+    def changes_logits(self) -> bool:
+        """Whether tokens are sampled from other logits than the model's."""
+        return bool(self.logit_bias or self.presence_penalty or self.frequency_penalty)
+
+
+class TokenLogprobs(NamedTuple):
+    """The natural logarithm of a token's probability, as the model has it, and of the likeliest tokens there."""
+
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+PLAIN = TextOptions()
 
 
 class GenerationRequest:
     """A prompt and the text that is being generated after it."""
 
     def __init__(
-        self, name: int, prompt: Sequence[int], config: SamplingConfig, *, seed: int, end: int | None = None
+        self,
+        name: int,
+        prompt: Sequence[int],
+        config: SamplingConfig,
+        *,
+        seed: int,
+        end: int | None = None,
+        options: TextOptions = PLAIN,
     ) -> None:
         """
         Args:
@@ -31,8 +75,12 @@ class GenerationRequest:
             config: the sampling.
             seed: of its random numbers.
             end: eos; not part of the text.
+            options: what else it asks for.
         """
-        self.name, self.prompt, self.config, self.end = name, prompt, config, end
+        self.name, self.prompt, self.config, self.options = name, prompt, config, options
+        self.ends = options.stop_ids | ({end} if end is not None else set())
+        self.finish_reason: FinishReason | None = None
+        self._written = Counter[int]()  # tokens of the text, where penalties count them
         self.last_token = prompt[-1]
         self.present = set(prompt) if config.repetition_penalty != 1 else set[int]()
         self.remaining = config.max_new_tokens
@@ -61,9 +109,43 @@ class GenerationRequest:
             self.present.update(tokens)
         written = list(tokens[: self.remaining])
         self.remaining -= len(written)
-        if self.end in written:
-            written, self.remaining = written[: written.index(self.end)], 0
+        self.finish_reason = None if self.remaining else "length"
+        end = next((index for index, token in enumerate(written) if token in self.ends), None)
+        if end is not None:
+            written, self.remaining, self.finish_reason = written[:end], 0, "stop"
+        if self.options.presence_penalty or self.options.frequency_penalty:
+            self._written.update(written)
         return written
+
+    def finish(self, reason: "FinishReason") -> None:
+        """End the text here."""
+        self.remaining, self.finish_reason = 0, reason
+
+    @property
+    def needs_logits(self) -> bool:
+        """Whether its tokens are sampled here and not within native code, which gives no logits for each of several."""
+        return self.options.logprobs is not None or self.options.changes_logits
+
+    def adjusted(self, logits: Tensor) -> Tensor:
+        """Logits (T, V), at least float32, with its bias and its penalties."""
+        options = self.options
+        changes = dict(options.logit_bias)
+        for token, count in self._written.items():
+            penalty = options.presence_penalty + options.frequency_penalty * count
+            changes[token] = changes.get(token, 0.0) - penalty
+        tokens = torch.tensor([*changes], dtype=torch.int64, device=logits.device)
+        values = torch.tensor([*changes.values()], device=logits.device)
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return wide.index_add(1, tokens, values.to(wide).expand(len(wide), -1))
+
+    def logprobs(self, logits: Tensor, tokens: Sequence[int]) -> list[TokenLogprobs]:
+        """Of these tokens, by the model's logits (T, V) for them; none where it does not ask for them."""
+        if self.options.logprobs is None:
+            return []
+        log_probs = logits[: len(tokens)].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+        values, ids = log_probs.topk(min(self.options.logprobs, log_probs.shape[-1]))
+        rows = zip(tokens, log_probs, ids.tolist(), values.tolist(), strict=True)
+        return [TokenLogprobs(float(row[token]), list(zip(*top, strict=True))) for token, row, *top in rows]
 
     def adapt_draft_length(self, drafted: int, accepted: int) -> None:
         """Double the draft length if all tokens of a full draft were accepted; after a rejection, take accepted + 1."""
@@ -74,13 +156,19 @@ class GenerationRequest:
 
 
 def new_requests(
-    first: int, prompts: Sequence[Sequence[int]], config: SamplingConfig, end: int | None = None
+    first: int,
+    prompts: Sequence[Sequence[int]],
+    config: SamplingConfig,
+    end: int | None = None,
+    options: TextOptions = PLAIN,
 ) -> list[GenerationRequest]:
     """One new request per prompt, named `first`, `first` + 1, ..."""
     seed = secrets.randbits(63) if config.seed is None else config.seed
     seeds = row_seeds(seed, prompts)
     pairs = enumerate(zip(prompts, seeds, strict=True), start=first)
-    return [GenerationRequest(name, prompt, config, seed=own, end=end) for name, (prompt, own) in pairs]
+    return [
+        GenerationRequest(name, prompt, config, seed=own, end=end, options=options) for name, (prompt, own) in pairs
+    ]
 
 
 def present_in(requests: Sequence[GenerationRequest], vocab_size: int) -> Tensor:
@@ -125,6 +213,8 @@ def sample_from(
 def _by_config(compute: Compute, requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor:
     """Apply `compute` once per sampling config; usually there is one."""
     refuse_not_finite(logits)
+    if any(request.options.changes_logits for request in requests):
+        logits = torch.stack([request.adjusted(own) for request, own in zip(requests, logits, strict=True)])
     groups: dict[int, list[int]] = {}
     for row, request in enumerate(requests):
         groups.setdefault(id(request.config), []).append(row)
