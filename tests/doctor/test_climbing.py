@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from clearhead.doctor import Spec, check
 from clearhead.doctor.calling import Convention, find_convention
 from clearhead.doctor.calling.climbing import climbed
 from clearhead.doctor.state_guard import perturbed
+from clearhead.errors import DataError
 
 D = 16
 
@@ -89,6 +91,40 @@ class Named(nn.Module):
 
     def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
         return self.head(self.body(self.table(batch["events"]) + self.number(batch["values"])))  # type: ignore[no-any-return]
+
+
+class Speech(nn.Module):
+    """Two dicts, of which one may hold a mask; it returns its loss alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.table, self.head = nn.Linear(7, D), nn.Embedding(30, D), nn.Linear(D, 30)
+        self.body, self.places = nn.Transformer(D, 2, 1, 1, 32, 0.0, batch_first=True), nn.Embedding(64, D)
+
+    def forward(self, inputs: Mapping[str, Tensor], goals: Mapping[str, Tensor]) -> Tensor:
+        x, ids, kept = inputs["inputs"], goals["targets"], inputs.get("mask")
+        x = self.embed(x) + self.places(torch.arange(x.shape[1]))
+        y = self.table(ids) + self.places(torch.arange(ids.shape[1]))
+        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1])
+        drops = None if kept is None else ~kept
+        y = self.body(x, y, tgt_mask=mask, src_key_padding_mask=drops, memory_key_padding_mask=drops)
+        losses = cross_entropy(self.head(y).transpose(1, 2), ids, reduction="none")
+        weight = goals["target_mask"].float()
+        return (losses * weight).sum() / weight.sum()
+
+
+class Typed(nn.Module):
+    """A dict in which two kinds of rows may be told apart, under a name of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.kinds, self.places = nn.Embedding(30, D), nn.Embedding(2, D), nn.Embedding(64, D)
+        self.body, self.head = Body(), nn.Linear(D, 30)
+
+    def forward(self, record: Mapping[str, Tensor]) -> Tensor:
+        ids, kinds = record["sentences"], record.get("sentence_kind")
+        x = self.table(ids) + self.places(torch.arange(ids.shape[1]))
+        return self.head(self.body(x if kinds is None else x + self.kinds(kinds)))  # type: ignore[no-any-return]
 
 
 class OneRow(nn.Module):
@@ -315,6 +351,8 @@ WAYS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "columns": (Columns, "X=ids as 0 whole numbers"),
     "named": (Named, "{...}"),
     "read": (Read, "{...}"),
+    "loss of two dicts": (Speech, "the output of head in model({...}, {...})"),
+    "of two kinds": (Typed, "{...}"),
     "forecast": (
         Forecast,
         "x_enc=ids as 7 numbers, x_mark_enc=ids as 4 numbers, x_dec=ids as 7 numbers, x_mark_dec=ids as 4 numbers",
@@ -383,3 +421,19 @@ def test_rows_are_not_as_long_as_vectors_are_wide_where_they_need_not_be() -> No
 
 def test_what_holds_no_tokens_is_not_taken_for_them() -> None:
     assert "adjacency=True (B, T, T)" in find_convention(perturbed(Graph(), 0), Spec()).convention.sentence
+
+
+def test_what_may_be_absent_takes_nothing_from_the_vocabulary() -> None:
+    assert find_convention(perturbed(Typed(), 0), Spec()).vocab_size == 30
+
+
+class LossOfNothing(Blind):
+    """It returns a loss that what it is given moves, and the last module reads nothing of it."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.head(torch.ones(*x.shape, 3)).mean() + x.float().mean()  # type: ignore[no-any-return]
+
+
+def test_a_module_that_reads_nothing_gives_no_logits_beside_a_loss() -> None:
+    with pytest.raises(DataError, match="no way was found"):
+        find_convention(perturbed(LossOfNothing(), 0), Spec())

@@ -183,7 +183,8 @@ class Subject:
         V, source_V = self.calling.vocab_size, self.calling.source_vocab_size
         tokens = {False: min(5, V - 1), True: min(6, source_V - 2) if source_V > 2 else 1}
         ids, source = torch.full((2, self.calling.T), tokens[False]), torch.full((2, self.calling.S), tokens[True])
-        inputs = Inputs(ids, source if self.convention.has_source else None)
+        labels = ids - 1 if self.convention.inner else None  # what a loss compares is not what it reads
+        inputs = Inputs(ids, source if self.convention.has_source else None, labels=labels)
         with attempt() as attempted:
             calls = self.operations(inputs, named=lambda name: name.strip("_") in ("eq", "ne", "gt"))
         compared: dict[bool, int] = {}

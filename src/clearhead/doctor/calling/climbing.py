@@ -47,6 +47,7 @@ CALLS, SECONDS = 2000, 8.0  # after which the search is given up
 ROUNDS = 6  # through all arguments
 SHALLOW = 8  # modules in one call of a model
 STEPS = 4  # towards a size
+NAMES = 12  # in a dict
 PLAIN = [  # what reads no tokens
     "zeros (B)", "halves (B)", "halves (B, 1)", "False (B)", "True (B, T, T)", "0", "1", "None", "False", "device",
 ]  # fmt: skip
@@ -130,16 +131,29 @@ class Climb:
         return best
 
     def _with_names(self, tried: CallAttempt) -> CallAttempt:
-        """With the names that a model that takes one dict looks up in it."""
-        if not tried.convention.as_dict:
-            return tried
-        names = tried.convention.requested(self.model, tried.inputs)
-        call = {name: _likeliest(name) for name in names} | dict(tried.convention.call)
-        return replace(tried, convention=replace(tried.convention, call=tuple(call.items())))
+        """With the names that the model looks up in the dicts that it takes."""
+        convention = tried.convention
+        for _ in range(NAMES if convention.dicts else 0):
+            names = convention.requested(self.model, tried.inputs)
+            fillers = {name: "None" if optional else _likeliest(name) for name, optional in names.items()}
+            call = tuple((fillers | dict(convention.call)).items())
+            if call == convention.call:
+                break
+            convention = replace(convention, call=call)
+        return replace(tried, convention=convention)
+
+    def _with_dict(self, tried: CallAttempt, name: str) -> Iterator[CallAttempt]:
+        """With a dict for one argument, if the model looks up names in it."""
+        convention, call = tried.convention, tuple(part for part in tried.convention.call if part[0] != name)
+        other = replace(tried, convention=replace(convention, call=call, dicts=(*convention.dicts, name)))
+        if (known := self._with_names(other)) != other:
+            yield known
 
     def _refilled(self, tried: CallAttempt, name: str) -> Iterator[CallAttempt]:
         """With everything else that one argument may be, the likeliest first."""
         parameter = next((p for p in parameters_of(self.model) if p.name == name), None)
+        if parameter and name not in tried.convention.dicts:
+            yield from self._with_dict(tried, name)
         declared = str(parameter.annotation) if parameter and parameter.annotation is not parameter.empty else ""
         plain = next((values for word, values in OF_TYPES.items() if re.search(rf"\b{word}\b", declared)), [])
         if not plain or "Tensor" in declared:
@@ -268,7 +282,7 @@ def _starts(climb: Climb, start: Convention) -> Iterator[CallAttempt]:
         calls.insert(0, tuple((name, of_rows.get(name, filler)) for name, filler in required))
     starts = [replace(start, call=call) for call in dict.fromkeys(calls) if call]
     if len(parameters) == 1 and CONTAINER.match(parameters[0].name):
-        starts.append(replace(start, call=(), as_dict=True))
+        starts.append(replace(start, call=(), dicts=(parameters[0].name,)))
     T = (*lengths_told(climb.model), *climb.lengths)[0]
     stepwise = (replace(start, stepwise=True) for start in starts if any(START.search(name) for name, _ in start.call))
     yield from (CallAttempt(start, T, T) for start in (*stepwise, *starts))

@@ -12,26 +12,32 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.inputs import Inputs, Run, filler_of, role_of
 from clearhead.doctor.calling.names import MASK, START, Call, signature_of
 from clearhead.doctor.calling.numbers import holds_numbers, is_picture
-from clearhead.doctor.calling.outputs import Path, arrange, follow, spread, tensors
+from clearhead.doctor.calling.outputs import Path, arrange, follow, recorded_outputs, spread, tensors
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.state_guard import CPU
 
 
 class NamedInputs(dict[str, object]):
-    """Inputs by name, for models that take one dict or object. `requested`: the names that were asked for."""
+    """Inputs by name, for models that take dicts or objects.
+
+    `requested`: the names that were asked for, and whether each may be absent.
+    """
 
     def __init__(self, inputs: Mapping[str, object]) -> None:
         super().__init__(inputs)
-        self.requested: list[str] = []
+        self.requested: dict[str, bool] = {}
 
     def __getitem__(self, name: str) -> object:
-        self.requested.append(name)
-        return super().__getitem__(name)
+        if isinstance(name, str):
+            self.requested[name] = False
+        value = super().__getitem__(name)
+        return value[...] if isinstance(value, Tensor) else value  # an operation, so that who gets further is known
 
     def get(self, name: str, default: object = None) -> object:
-        """What it holds under a name, which is noted as well."""
-        self.requested.append(name)
-        return super().get(name, default)
+        """What it holds under a name, which is noted as well; None stands for what is absent."""
+        self.requested.setdefault(name, True)
+        value = super().get(name)
+        return default if value is None else value
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("_") or hasattr(Tensor, name):  # asked whether it is a tensor
@@ -47,7 +53,7 @@ class Convention:
         call: parameters of `forward`, and what each of them is given.
         output: the path to the logits in what it returns.
         time_first: tensors of ids are (T, B).
-        as_dict: the only argument is a dict that holds the inputs by name; `call` says what is under its names.
+        dicts: parameters that take a dict of the inputs by name; `call` says what is under its names.
         gives: logits of each token, one output for each row, as a classifier does, or one for each pair of rows.
         drops_last: it drops the last token itself, as a target only; it is given one token more.
         adds_first: it puts a token of its own in front; the logits of that one are left out.
@@ -57,12 +63,13 @@ class Convention:
         at_once: it takes this number of rows and no other; more are given one after the other.
         stepwise: it takes one token at a time, and its number in the row.
         unbatched: its tensors have no axis for rows.
+        inner: the module whose output holds its logits, where what it returns holds none, such as a loss alone.
     """
 
     call: Call
     output: Path = ()
     time_first: bool = False
-    as_dict: bool = False
+    dicts: tuple[str, ...] = ()
     gives: Literal["tokens", "rows", "pairs"] = "tokens"
     drops_last: bool = False
     adds_first: bool = False
@@ -72,6 +79,7 @@ class Convention:
     at_once: int = 0
     stepwise: bool = False
     unbatched: bool = False
+    inner: str = ""
 
     @property
     def has_source(self) -> bool:
@@ -110,8 +118,10 @@ class Convention:
         returned = "".join(f"[{step!r}]" if isinstance(step, int) else f".{step}" for step in self.output)
         whole = "" if self.gives == "tokens" else ", one output for each row"
         whole += f", {self.at_once} at a time" if self.at_once else ", one token at a time" if self.stepwise else ""
-        if self.as_dict:
-            return "model({...})" + whole
+        if self.inner:
+            return f"the output of {self.inner} in {replace(self, inner='', output=self.output[1:]).sentence}"
+        if self.dicts:
+            return f"model({', '.join(['{...}'] * len(self.dicts))})" + whole
         return f"model({', '.join(arguments)}){returned}{whole}" + (" with time first" if self.time_first else "")
 
     def raw(self, model: nn.Module, inputs: Inputs, /, **more: object) -> object:
@@ -120,24 +130,38 @@ class Convention:
         inputs = inputs.longer if self.drops_last else inputs
         if self.stepwise and inputs.ids.shape[1] > 1:
             return self._step_by_step(model, inputs)
-        if self.as_dict:
-            return model(self._batch(inputs, more))
+        unnamed, arguments = self._arguments(model, inputs, more)
+        if not self.inner:
+            return model(*unnamed, **arguments)
+        with recorded_outputs(model, [self.inner]) as outputs:
+            value = model(*unnamed, **arguments)
+        return (outputs[self.inner], *(value if isinstance(value, (tuple, list)) else (value,)))
+
+    def _arguments(
+        self, model: nn.Module, inputs: Inputs, more: Mapping[str, object]
+    ) -> tuple[list[object], dict[str, Any]]:
+        """What the model is called with, by position and by name."""
         filled = [(name, self._moved(filler_of(filler)(inputs, self.time_first))) for name, filler in self.call]
         if next((p.dtype for p in model.parameters()), None) == torch.float64:
             filled = [(name, _in_double(value)) for name, value in filled]
         if self.unbatched:
             filled = [(name, self._of_one_row(value)) for name, value in filled]
-        arguments = {name: self._typed(name, value) for name, value in filled if name} | more
+        arguments = {name: self._typed(name, value) for name, value in filled if name} | {**more}
         unnamed = [value for name, value in filled if not name]
+        if self.dicts:
+            named, own = arguments, {parameter.name for parameter in signature_of(model)}
+            arguments = {name: value for name, value in named.items() if name in own}
+            arguments |= {name: NamedInputs(named) for name in self.dicts}
         positional = [p.name for p in signature_of(model) if p.kind is p.POSITIONAL_ONLY and p.name in arguments]
-        return model(*unnamed, *(arguments.pop(name) for name in positional), **arguments)
+        return [*unnamed, *(arguments.pop(name) for name in positional)], arguments
 
-    def requested(self, model: nn.Module, inputs: Inputs) -> tuple[str, ...]:
-        """The names that a model that takes one dict looks up in it."""
-        batch = self._batch(inputs.longer if self.drops_last else inputs, {})
+    def requested(self, model: nn.Module, inputs: Inputs) -> dict[str, bool]:
+        """The names that the model looks up in its dicts, and whether each may be absent."""
+        unnamed, arguments = self._arguments(model, inputs.longer if self.drops_last else inputs, {})
         with attempt(), torch.no_grad():
-            model(batch)
-        return tuple(dict.fromkeys(batch.requested))
+            model(*unnamed, **arguments)
+        dicts = (arguments[name] for name in self.dicts)
+        return {name: optional for batch in dicts for name, optional in batch.requested.items()}
 
     def _step_by_step(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """What it returns for one token after the other, (B, T, V)."""
@@ -147,10 +171,6 @@ class Convention:
             for t in range(inputs.ids.shape[1])
         ]
         return torch.cat([tensors(step)[0].reshape(len(inputs.ids), 1, -1) for step in steps], 1)
-
-    def _batch(self, inputs: Inputs, more: Mapping[str, object]) -> NamedInputs:
-        filled = {name: self._moved(filler_of(filler)(inputs, self.time_first)) for name, filler in self.call}
-        return NamedInputs({**filled, **more})
 
     def logits(self, model: nn.Module, inputs: Inputs, /, **more: object) -> Tensor:
         """(B, T, V), batch first whatever the model does; one output for a row is repeated at each of its tokens."""

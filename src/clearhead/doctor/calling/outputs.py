@@ -2,10 +2,12 @@
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, is_dataclass
+from functools import partial
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool1d
 
 Path = tuple[str | int, ...]
@@ -51,6 +53,21 @@ def follow(value: Any, path: Path) -> Any:
         held = isinstance(value, (Mapping, tuple, list))
         value = operator.getitem(value, step) if held else getattr(value, str(step))
     return value
+
+
+@contextmanager
+def recorded_outputs(model: nn.Module, names: Iterable[str]) -> Iterator[dict[str, object]]:
+    """What modules of these names gave when they were called last, in the order in which they did."""
+    outputs: dict[str, object] = {}
+
+    def keep(name: str, _: nn.Module, args: object, output: object) -> None:
+        outputs.pop(name, None)
+        outputs[name] = output
+
+    with ExitStack() as hooks:
+        for name in names:
+            hooks.enter_context(model.get_submodule(name).register_forward_hook(partial(keep, name)))
+        yield outputs
 
 
 def arrange(output: Tensor, rows: int, columns: int) -> Tensor | None:

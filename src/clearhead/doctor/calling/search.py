@@ -141,7 +141,7 @@ def _with_causal_mask(model: nn.Module, known: WorkingCall) -> WorkingCall:
     """If the future reaches back: with the mask that the model takes from its caller and that prevents it."""
     with attempt() as attempted:
         is_open = influences(known.convention.run_by(model), known.inputs)[1]
-    if attempted.failed or known.convention.as_dict or not is_open:
+    if attempted.failed or known.convention.dicts or not is_open:
         return known
     for name in (parameter.name for parameter in parameters_of(model)):
         of_source = known.convention.has_source and not TARGET.search(name)

@@ -14,7 +14,7 @@ from clearhead.doctor.calling.convention import Convention
 from clearhead.doctor.calling.inputs import Inputs, filler_of, role_of
 from clearhead.doctor.calling.names import parameters_of
 from clearhead.doctor.calling.numbers import PLACES, WORDS, is_picture
-from clearhead.doctor.calling.outputs import arrange, find_logits, find_row_output, follow, tensors
+from clearhead.doctor.calling.outputs import arrange, find_logits, find_row_output, follow, recorded_outputs, tensors
 from clearhead.doctor.problems import attempt
 
 ROWS = 5
@@ -37,7 +37,7 @@ class CallAttempt:
     def holds_tokens(self) -> bool:
         """Whether anything of it depends on the ids."""
         roles = {role_of(filler) for _, filler in self.convention.call}
-        return self.convention.as_dict or not roles.isdisjoint(("ids", "source"))
+        return bool(self.convention.dicts) or not roles.isdisjoint(("ids", "source"))
 
     @property
     def inputs(self) -> Inputs:
@@ -143,6 +143,8 @@ def try_call(
         return Outcome(None, attempted.sentence(400), attempted.error)
     with attempt() as attempted, torch.no_grad():
         located = with_output(model, convention, inputs, value, sizes.get("ids"))
+        if located is None and (located := _with_inner(model, convention, inputs, value, sizes.get("ids"))):
+            value, of_fewer = (located.raw(model, batch) for batch in (inputs, fewer))
         if located is not None and located.gives == "tokens":
             located = _as_for_fewer(located, fewer, of_fewer)
         if located is None:
@@ -158,7 +160,11 @@ def try_call(
         rearranged = reads and located.gives == "tokens" and (convention.at_once or convention.time_first)
         if rearranged and not any(influences(located.run_by(model), inputs)[:2]):
             return Outcome(None, "no token moves the logits of another")
-        is_blind = reads and not _differ(logits, located.logits(model, replace(inputs, ids=1 - inputs.ids)))
+        is_blind = (reads or located.inner) and not _differ(
+            logits, located.logits(model, replace(inputs, ids=1 - inputs.ids))
+        )
+        if is_blind and located.inner:
+            return Outcome(None, BLIND)
         V = sizes.get("ids") or logits.shape[-1]
         vocabs = {"ids": V, "source": sizes.get("source", V)}
         V, source_V = (vocabs[role] if located.reads_words(role) else WORDS for role in ("ids", "source"))
@@ -223,11 +229,9 @@ def with_output(
     model: nn.Module, convention: Convention, inputs: Inputs, value: object, vocab_size: int | None
 ) -> Convention | None:
     """The convention with the path to its logits in what it returned; None if nothing there has their shape."""
-    rows, columns = inputs.ids.shape
-    for drops_last, adds_first in ((False, False), (True, False), (False, True)):
-        path = find_logits(value, rows, columns - drops_last + adds_first, vocab_size)
-        if path is not None:
-            return replace(convention, output=path, drops_last=drops_last, adds_first=adds_first)
+    rows = len(inputs.ids)
+    if located := _with_logits(convention, inputs, value, vocab_size):
+        return located
     path = find_row_output(value, rows, whole=convention.reads_numbers)
     if path is None:
         return None
@@ -240,6 +244,33 @@ def with_output(
         return None
     grows = len(shape) == 2 and shape[1] == rows - 2 and follow(value, path).shape[1] == rows
     return replace(convention, output=path, gives="pairs" if grows else "rows")
+
+
+def _with_inner(
+    model: nn.Module, convention: Convention, inputs: Inputs, value: object, vocab_size: int | None
+) -> Convention | None:
+    """The same where nothing but single numbers are returned, as losses are: the last module gives logits."""
+    returned = tensors(value)
+    if not any(part.is_floating_point() for part in returned) or any(part.numel() > 1 for part in returned):
+        return None
+    weighted = [name for name, module in model.named_modules() if name and next(module.parameters(), None) is not None]
+    with recorded_outputs(model, weighted) as outputs:
+        convention.raw(model, inputs)
+    tries = (
+        _with_logits(replace(convention, inner=name), inputs, (output,), vocab_size)
+        for name, output in reversed(outputs.items())
+    )
+    return next(filter(None, tries), None)
+
+
+def _with_logits(convention: Convention, inputs: Inputs, value: object, vocab_size: int | None) -> Convention | None:
+    """The convention with the path to the logits of tokens in a value; None if nothing there has their shape."""
+    rows, columns = inputs.ids.shape
+    for drops_last, adds_first in ((False, False), (True, False), (False, True)):
+        path = find_logits(value, rows, columns - drops_last + adds_first, vocab_size)
+        if path is not None:
+            return replace(convention, output=path, drops_last=drops_last, adds_first=adds_first)
+    return None
 
 
 @contextmanager

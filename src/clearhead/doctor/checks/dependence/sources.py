@@ -95,7 +95,7 @@ def _is_a_source(subject: Subject) -> bool:
     with vocabularies(subject.model, inputs) as sizes:
         subject.run(inputs)
     names = [name for name, filler in subject.convention.call if role_of(filler) == "source"]
-    return "source" in sizes or any(SOURCE.search(name) for name in names) or subject.convention.as_dict
+    return "source" in sizes or any(SOURCE.search(name) for name in names) or bool(subject.convention.dicts)
 
 
 def _second_of_a_layer(subject: Subject) -> Where:

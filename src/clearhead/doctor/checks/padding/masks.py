@@ -123,6 +123,12 @@ class PaddingMask(Padding):
                 known[key] = self.move()
         return known[key]
 
+    @property
+    def is_read(self) -> bool:
+        """Whether it moves logits; only then is it told of a model that returns its loss, which alone may read it."""
+        before = self.under_padding()[0]
+        return not self.subject.convention.inner or change_of(self.run(before), self.run(before.unpadded)) != 0
+
 
 @dataclass(frozen=True)
 class PaddingToken(Padding):
@@ -159,13 +165,13 @@ def masks_taken(subject: Subject, names: tuple[str, ...], source: bool) -> Itera
     """The mask in every form that these parameters take; one that is named after lengths holds lengths."""
     forms = ("lengths",) if LENGTHS.search(names[0]) else KEEP_FORMS
     masks = (PaddingMask(subject, source, names, form) for form in forms)
-    return (mask for mask in masks if mask.moved != math.inf)
+    return (mask for mask in masks if mask.moved != math.inf and mask.is_read)
 
 
 def mask_parameters(subject: Subject) -> list[tuple[str, bool]]:
     """Parameters that seem to take a padding mask, and whether it is the source's."""
     convention, call = subject.convention, dict(subject.convention.call)
-    if convention.as_dict:
+    if convention.dicts:
         names = convention.requested(subject.model, subject.inputs())
         roles = {"source": "source", "target": "ids"} if convention.has_source else {"ids": "ids"}
         return [(name, is_of_source(name, roles)) for name in names if MASK.search(name) or "pad" in name]
@@ -185,7 +191,7 @@ def mask_parameters(subject: Subject) -> list[tuple[str, bool]]:
 
 def padding_tokens(subject: Subject) -> list[PaddingToken]:
     """The padding token, for the ids and for the source, where the model knows it."""
-    if subject.convention.as_dict:
+    if subject.convention.dicts:
         return []
     sides = (False, True) if subject.convention.has_source else (False,)
     is_own = not is_of_a_library(type(subject.original))
