@@ -52,12 +52,8 @@ PLAIN = [  # what reads no tokens
     "zeros (B)", "halves (B)", "halves (B, 1)", "False (B)", "True (B, T, T)", "0", "1", "None", "False", "device",
 ]  # fmt: skip
 TOKENS = (
-    "ids",
-    "ids as (B, T, 1)",
-    "ids as an array",
-    "ids as a pair with positions",
-    "ids as (B, T, 2) with positions",
-)
+    "ids", "ids as (B, T, 1)", "ids as an array", "ids as a pair with positions", "ids as (B, T, 2) with positions",
+)  # fmt: skip
 OF_TYPES = {
     "bool": ["False", "True"],
     "int": ["0", "1", "2", "4"],
