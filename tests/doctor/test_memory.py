@@ -60,14 +60,30 @@ class Clamping(Running):
         return super().forward(ids.clamp_(max=V // 2))
 
 
-@pytest.mark.parametrize(("model", "id"), [(Buffered(whole=True), "T08"), (Carried(), "T08"), (Clamping(), "D18")])
+class Hiding(Running):
+    """The first token is never hidden, which the mask is told in place, or a copy of it."""
+
+    def __init__(self, *, copies: bool) -> None:
+        super().__init__()
+        self.copies = copies
+
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Any:
+        mask = attention_mask.clone() if self.copies else attention_mask
+        mask += torch.arange(mask.shape[1]) == 0  # (B, T), at least 1 in front
+        return self.head(self.hidden(ids) * mask[..., None].clamp(max=1))
+
+
+@pytest.mark.parametrize(
+    ("model", "id"),
+    [(Buffered(whole=True), "T08"), (Carried(), "T08"), (Clamping(), "D18"), (Hiding(copies=False), "D18")],
+)
 def test_what_a_call_leaves_behind_is_told(model: nn.Module, id: str) -> None:
     report = check(model, only=["T08", "D18"])
     assert report.findings[0].id == id, str(report)
     assert report.findings[0].status == "fail"
 
 
-@pytest.mark.parametrize("model", [Running(), Buffered(whole=False)])
+@pytest.mark.parametrize("model", [Running(), Buffered(whole=False), Hiding(copies=True)])
 def test_buffers_that_are_written_before_they_are_read_are_no_memory(model: nn.Module) -> None:
     report = check(model, only=["T08", "D18"])
     assert not report.findings, str(report)

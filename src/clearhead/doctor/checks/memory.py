@@ -4,10 +4,12 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs
+from clearhead.doctor.calling.names import CACHE, signature_of
+from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import Finding, Subject, attempt, finding, model_check
 from clearhead.doctor.probes.localization import first_unlike
 from clearhead.doctor.probes.locations import place_of_call, place_of_module
-from clearhead.doctor.probes.tensors import change_of, first_true
+from clearhead.doctor.probes.tensors import change_of
 from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules
 from clearhead.doctor.state_guard import perturbed, seeded
 
@@ -21,16 +23,22 @@ def memory(subject: Subject) -> list[Finding]:
 
 
 def _written_over(subject: Subject) -> list[Finding]:
-    inputs = subject.inputs(3)
-    for source in (False, True) if subject.convention.has_source else (False,):
-        tokens = inputs.tokens(source)
-        kept = tokens.clone()
-        subject.run(inputs)
-        if not torch.equal(tokens, kept):
-            row, position = first_true(tokens != kept)
-            was, now = int(kept[row, position]), int(tokens[row, position])
-            name = "source" if source else "ids"
-            witness = f"a call overwrites token {position} of row {row} of its {name}: {was} becomes {now}"
+    """Any tensor that the model is given, other than a cache, which is there to be written."""
+    kept: list[tuple[str, Tensor, Tensor]] = []
+
+    def note(module: nn.Module, args: tuple[object, ...], named: dict[str, object]) -> None:
+        names = [parameter.name for parameter in signature_of(subject.original)]
+        for name, value in (*zip(names, args, strict=False), *named.items()):
+            kept.extend((name, tensor, tensor.clone()) for tensor in tensors(value) if not CACHE.search(name))
+
+    with subject.model.register_forward_pre_hook(note, with_kwargs=True), torch.no_grad():
+        subject.run(subject.inputs(3))
+    for name, tensor, before in kept:
+        changed = (tensor != before) & ~(tensor.isnan() & before.isnan())
+        if changed.any():
+            index = tuple(changed.nonzero()[0].tolist())
+            was, now = before[index].item(), tensor[index].item()
+            witness = f"a call overwrites number {list(index)} of its '{name}': {was:g} becomes {now:g}"
             return [finding("D18", witness, where=place_of_module("", subject.model))]
     return []
 
