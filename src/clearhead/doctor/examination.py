@@ -136,17 +136,14 @@ def _examine(
 
 
 def _confirmed(subject: Subject, check: Check[Subject], findings: list[Finding]) -> list[Finding]:
-    """Failures that are there with other weights and tokens, in rows of another length; what is not is a warning.
+    """Failures, unless the check finds nothing with other weights and tokens in rows of another length: then warnings.
 
-    What calls leave behind is not asked for again: it is there already.
+    What it finds then may be called otherwise, as one fault has several symptoms. What calls leave behind is not asked
+    for again: it is there already.
     """
     with redrawn(subject) as second:
-        others = _make(second, check)[2]
-    ids = {*LEFT_BEHIND, *(cause.id for fault in others for cause in fault.causes if fault.status == "fail")}
-    return [
-        finding if finding.status == "warn" or finding.id in ids else replace(finding, status="warn")
-        for finding in findings
-    ]
+        again = _make(second, check)[2]
+    return [finding if again or finding.id in LEFT_BEHIND else replace(finding, status="warn") for finding in findings]
 
 
 def _causes(findings: Sequence[Finding]) -> set[str]:
