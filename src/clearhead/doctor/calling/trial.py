@@ -251,7 +251,8 @@ def _with_inner(
 ) -> Convention | None:
     """The same where nothing but single numbers are returned, as losses are: the last module gives logits."""
     returned = tensors(value)
-    if not any(part.is_floating_point() for part in returned) or any(part.numel() > 1 for part in returned):
+    is_loss = any(part.is_floating_point() for part in returned) and all(part.numel() == 1 for part in returned)
+    if not is_loss or convention.reads_pictures:  # whose parts may be hidden or in any order inside
         return None
     weighted = [name for name, module in model.named_modules() if name and next(module.parameters(), None) is not None]
     with recorded_outputs(model, weighted) as outputs:
