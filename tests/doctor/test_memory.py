@@ -67,7 +67,7 @@ class Hiding(Running):
         super().__init__()
         self.copies = copies
 
-    def forward(self, ids: Tensor, attention_mask: Tensor) -> Any:
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Any:  # type: ignore[override]
         mask = attention_mask.clone() if self.copies else attention_mask
         mask += torch.arange(mask.shape[1]) == 0  # (B, T), at least 1 in front
         return self.head(self.hidden(ids) * mask[..., None].clamp(max=1))
