@@ -7,8 +7,11 @@ import torch
 from law_models import NATIVE_CHOICES, VOCAB_SIZE, Choice, make_model, name, random_ids
 
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
-from clearhead.inference import GenerationBatch, stream_ids
+from clearhead.errors import UsageError
+from clearhead.inference import Engine, GenerationBatch, TextOptions, stream_ids
+from clearhead.inference.decoder_backend import NativeDecoderBackend
 from clearhead.models import BigramLM, CausalLM
+from clearhead.native import compiler
 from clearhead.parts import DecoderCache
 
 BLOCK_SIZE = 10
@@ -197,9 +200,14 @@ def test_one_that_leaves_while_it_is_read_leaves_its_slot() -> None:
     assert texts == {name: [*alone_text(model, [1, 2])]}
 
 
+NATIVE = pytest.param("native", marks=pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"))
+
+
+@pytest.mark.usefixtures("compiled_code")
+@pytest.mark.parametrize("how", ["eager", NATIVE])
 @pytest.mark.parametrize("draft", [None, "ngrams"])
 @pytest.mark.parametrize("when", ["in its prompt", "later"])
-def test_a_text_that_fails_leaves_the_others_as_they_were(when: str, draft: str | None) -> None:
+def test_a_text_that_fails_leaves_the_others_as_they_were(when: str, draft: str | None, how: str) -> None:
     model, texts = make_model(positions="rope", block_size=64, tie_embeddings=False), dict[int, list[int]]()
     for seed in range(99):  # until a token is met by one text alone
         prompts = random_ids(3, 4, seed=seed).tolist()
@@ -211,16 +219,96 @@ def test_a_text_that_fails_leaves_the_others_as_they_were(when: str, draft: str 
         bad = met[1] - {token for row in (0, 2) for token in (*prompts[row], *expected[row])}
         if bad and (when == "in its prompt" or not bad & {*prompts[1]}):
             break
+    engine = Engine(model, EngineConfig.read({"engine": how} | ({"draft": draft} if draft else {})))
+    backend = engine.backend(100)  # made before the model is broken, as no broken one is
     with torch.no_grad():
         model.embedding.weight[[*bad]] = torch.nan
-    with GenerationBatch(model, EngineConfig(engine="eager", draft=draft)) as batch:
+    with GenerationBatch(model, engine) as batch:
         names = batch.add(prompts, GREEDY)
         while batch.live:
             for text, tokens in batch.step().items():
                 texts.setdefault(text, []).extend(tokens)
+    assert isinstance(backend, NativeDecoderBackend) == (how == "native")
     assert batch.failed.keys() == {names[1]}
     assert "not finite" in str(batch.failed[names[1]])
     assert [texts[names[0]], texts[names[2]]] == [expected[0], expected[2]]
     written = texts.get(names[1], [])
     assert written == expected[1][: len(written)]
     assert bool(written) == (when == "later")
+
+
+def test_who_takes_the_slot_of_one_that_failed_is_not_hurt() -> None:
+    model, texts = make_model(positions="rope", block_size=64, tie_embeddings=False), dict[int, list[int]]()
+    bad = VOCAB_SIZE - 1
+    long, short, options = random_ids(30, seed=1).remainder(bad).tolist(), [1, 2], TextOptions(logit_bias={bad: -1e9})
+    with GenerationBatch(model, PLAIN) as batch:
+        [name] = batch.add([short], GREEDY, options=options)
+        expected = run(batch)[name]
+    with torch.no_grad():
+        model.embedding.weight[bad] = torch.nan
+    with GenerationBatch(model, PLAIN, slots=2) as batch:
+        batch.add([long], SamplingConfig(greedy=True, max_new_tokens=30), options=options)
+        [broken] = batch.add([[*range(VOCAB_SIZE)] * 2], GREEDY)
+        while broken not in batch.failed:
+            batch.step()
+        [name] = batch.add([short], GREEDY, options=options)
+        texts = run(batch)
+    assert batch.failed.keys() == {broken}
+    assert texts[name] == expected
+
+
+def run(batch: GenerationBatch) -> dict[int, list[int]]:
+    """The tokens that each text gains until all have ended."""
+    texts = dict[int, list[int]]()
+    while batch.live:
+        for text, tokens in batch.step().items():
+            texts.setdefault(text, []).extend(tokens)
+    return texts
+
+
+def test_a_drafter_that_fails_is_not_asked_again() -> None:
+    model, draft, notices = make_model(positions="rope", block_size=64), make_model(positions="rope"), list[str]()
+    with torch.no_grad():
+        draft.embedding.weight[3:] = torch.nan
+    prompts = [[1, 2], [4, 5, 6]]
+    with GenerationBatch(model, RUN, draft=draft, on_notice=notices.append) as batch:
+        batch.add(prompts, GREEDY)
+        texts = run(batch)
+    assert texts == {row: [*alone_text(model, prompt)] for row, prompt in enumerate(prompts)}
+    assert not batch.failed
+    assert [notice for notice in notices if "drafted" in notice]
+
+
+def test_an_interruption_while_prompts_are_read_loses_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, prompts = make_model(positions="rope", block_size=64), [[1, 2], [4, 5, 6]]
+    body, calls = model.body, 0
+
+    def interrupted(ids: torch.Tensor, **options: object) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return body(ids, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(model, "body", interrupted)
+    with GenerationBatch(model, PLAIN) as batch:
+        batch.add(prompts, GREEDY)
+        with pytest.raises(KeyboardInterrupt):
+            batch.step()
+        texts = run(batch)
+    assert texts == {row: [*alone_text(model, prompt)] for row, prompt in enumerate(prompts)}
+
+
+def test_options_out_of_bounds_are_refused() -> None:
+    model = make_model()
+    with pytest.raises(UsageError, match="`slots` must be at least 1"):
+        GenerationBatch(model, PLAIN, slots=0)
+    with pytest.raises(UsageError, match="`prompt_tokens` must be at least 1"):
+        GenerationBatch(model, PLAIN, prompt_tokens=0)
+    with pytest.raises(UsageError, match="at least 0"):
+        TextOptions(logprobs=-1)
+    for number in (float("nan"), float("inf")):
+        with pytest.raises(UsageError, match="finite"):
+            TextOptions(logit_bias={1: number})
+        with pytest.raises(UsageError, match="finite"):
+            TextOptions(presence_penalty=number)

@@ -75,7 +75,7 @@ def test_guesses_partly_right_change_nothing(monkeypatch: pytest.MonkeyPatch, ch
     model = make_model(**choice, block_size=BLOCK_SIZE)
     expected = written(model, PROMPTS, options)
     oracle = Oracle(expected)
-    monkeypatch.setattr(batching, "_drafter_for", lambda *arguments: oracle)
+    monkeypatch.setattr(batching, "drafter_for", lambda *arguments: oracle)
     assert written(model, PROMPTS, options, NGRAMS) == expected
     assert oracle.right >= 5
 

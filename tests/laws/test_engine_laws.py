@@ -307,7 +307,7 @@ def test_guesses_that_compiled_code_reads_change_nothing(monkeypatch: pytest.Mon
     model = make_model(**choice, block_size=BLOCK_SIZE)
     expected = written(model, PROMPTS, {"engine": "eager"}, max_new_tokens=16)
     oracle = Oracle(expected)
-    monkeypatch.setattr(batching, "_drafter_for", lambda *arguments: oracle)
+    monkeypatch.setattr(batching, "drafter_for", lambda *arguments: oracle)
     assert written(model, PROMPTS, {"engine": "native", "draft": "ngrams"}, max_new_tokens=16) == expected
     assert oracle.right >= 5
 

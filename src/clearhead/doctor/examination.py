@@ -136,14 +136,17 @@ def _examine(
 
 
 def _confirmed(subject: Subject, check: Check[Subject], findings: list[Finding]) -> list[Finding]:
-    """Failures, unless the check finds nothing with other weights and tokens in rows of another length: then warnings.
+    """Failures, if the check fails with other weights and tokens in rows of another length as well; else warnings.
 
-    What it finds then may be called otherwise, as one fault has several symptoms. What calls leave behind is not asked
-    for again: it is there already.
+    Which fault it names then may differ, as one fault has several symptoms; and a warning of the same fault will do.
+    What calls leave behind is not asked for again: it is there already.
     """
     with redrawn(subject) as second:
-        again = _make(second, check)[2]
-    return [finding if again or finding.id in LEFT_BEHIND else replace(finding, status="warn") for finding in findings]
+        again, _, others = _make(second, check)
+    ids = {*LEFT_BEHIND, *(cause.id for fault in others for cause in fault.causes)}
+    return [
+        finding if again == "fail" or finding.id in ids else replace(finding, status="warn") for finding in findings
+    ]
 
 
 def _causes(findings: Sequence[Finding]) -> set[str]:

@@ -1,8 +1,8 @@
 """Continuous batching: texts advance at their own pace, join at any time, and may gain several tokens per step."""
 
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from types import TracebackType
 from typing import Self
@@ -23,7 +23,7 @@ from clearhead.inference.requests import (
     TokenLogprobs,
     new_requests,
 )
-from clearhead.inference.speculative import Drafter, ModelDrafter, NgramDrafter
+from clearhead.inference.speculative import drafter_for
 from clearhead.inference.verification import DraftTokens, verify
 from clearhead.models import CausalLM
 from clearhead.models.eval_mode import OnNotice, evaluating
@@ -66,14 +66,20 @@ class GenerationBatch:
             on_notice: called with sentences to show the user.
             slots: texts at once, for which room is reserved now; others wait. None: as many as there are.
             prompt_tokens: read between two steps of the other texts at most; None: all prompts that wait.
+
+        Raises:
+            UsageError: `slots` or `prompt_tokens` below 1, or drafts that do not fit the model.
         """
+        for name, number in (("slots", slots), ("prompt_tokens", prompt_tokens)):
+            if number is not None and number < 1:
+                raise UsageError(f"`{name}` must be at least 1, not {number}")
         self._engine, self._on_notice, self._stack = as_engine(model, engine), on_notice, ExitStack()
         self._model = self._engine.model
         self._slots, self._prompt_tokens = slots, prompt_tokens
         self._context = KVContext(
             self._model, on_notice, slots=slots or 0, prompt_tokens=prompt_tokens or PREFILL_TOKENS
         )
-        self._drafter = _drafter_for(self._engine.config, draft, model.config.vocab_size)
+        self._drafter = drafter_for(self._engine.config, draft, model.config.vocab_size)
         self._models = [self._model] if draft is None else [self._model, draft]
         self._backend: DecoderBackend | None = None  # chosen with the first texts, and kept: it decides their last bits
         self._waiting = deque[GenerationRequest]()
@@ -157,12 +163,17 @@ class GenerationBatch:
         except ClearheadError as error:
             self._retry_alone(error)
             return {}
+        except BaseException:  # such as Ctrl-C: the prompts are read from their beginning if somebody goes on
+            self._waiting.extendleft(reversed(self._reading))
+            self._reading, self._pieces = [], None
+            raise
         self._reading, self._pieces = [], None
         sampled = verify(requests, logits, DraftTokens([[] for _ in requests]))
-        if self._drafter is not None:
-            prompts, new_tokens = _prompts_and_length(requests)
-            self._drafter.prefill(prompts, new_tokens)
-            self._drafter.accept([*([] for _ in self._requests), *sampled])
+        with self._without_drafts_on_failure():
+            if self._drafter is not None:
+                prompts, new_tokens = _prompts_and_length(requests)
+                self._drafter.prefill(prompts, new_tokens)
+                self._drafter.accept([*([] for _ in self._requests), *sampled])
         self._requests += requests
         steps = zip(requests, sampled, logits, strict=True)
         return {request.name: self._append(request, *step) for request, *step in steps if request.remaining}
@@ -179,10 +190,10 @@ class GenerationBatch:
     def _admit(self) -> None:
         """Begin to read prompts that wait: the first, and those after it that fit into a free slot and one call."""
         free = len(self._waiting) if self._slots is None else self._slots - len(self._requests)
-        read = set[tuple[int, ...]]()
+        read, tokens = set[tuple[int, ...]](), 0
         while self._waiting and len(self._reading) < free:
             prompt = tuple(self._waiting[0].prompt)
-            tokens = sum(map(len, {*read, prompt}))
+            tokens += 0 if prompt in read else len(prompt)
             is_first = not self._reading
             if not is_first and (self._waiting[0].is_alone or self._reading[0].is_alone):
                 break
@@ -199,13 +210,24 @@ class GenerationBatch:
 
     def _retry_alone(self, error: ClearheadError) -> None:
         """Of texts that could not be read together, each is read alone; one that was alone has failed."""
+        alive = [request for request in self._reading if request.remaining]
         if len(self._reading) == 1:
             self._fail(self._reading[0], error)
         else:
-            for request in reversed(self._reading):
+            for request in alive:
                 request.is_alone = True
-                self._waiting.appendleft(request)
+            self._waiting.extendleft(reversed(alive))
         self._reading, self._pieces = [], None
+
+    @contextmanager
+    def _without_drafts_on_failure(self) -> Iterator[None]:
+        """Where the drafter fails, texts go on without drafts: they are the same."""
+        try:
+            yield
+        except ClearheadError as error:
+            self._drafter = None
+            if self._on_notice:
+                self._on_notice(f"nothing is drafted any more: {error}")
 
     def _fail(self, request: GenerationRequest, error: ClearheadError) -> None:
         self.failed[request.name], self.finish_reasons[request.name] = error, "error"
@@ -215,9 +237,10 @@ class GenerationBatch:
         """Read the last token of each text, and what was drafted after it; sample the next."""
         rows = [*range(len(self._requests))]
         drafted = DraftTokens([[] for _ in rows])
-        if self._drafter is not None:
-            most = [self._max_draft_tokens(row, request) for row, request in enumerate(self._requests)]
-            drafted = self._drafter.draft(most, self._requests)
+        with self._without_drafts_on_failure():
+            if self._drafter is not None:
+                most = [self._max_draft_tokens(row, request) for row, request in enumerate(self._requests)]
+                drafted = self._drafter.draft(most, self._requests)
         with_logits = [row for row in rows if any(drafted.tokens) or self._requests[row].needs_logits]
         without = [row for row in rows if row not in with_logits]
         steps = dict[int, tuple[list[int], Tensor | None]]()
@@ -226,8 +249,9 @@ class GenerationBatch:
                 steps |= zip(group, self._advance(group, drafted), strict=True)
             except ClearheadError:  # which of them it is shows when each goes on alone; what others get is the same
                 steps |= {row: self._advance_alone(row, drafted) for row in group}
-        if self._drafter is not None:
-            self._drafter.accept([steps[row][0] for row in rows])
+        with self._without_drafts_on_failure():
+            if self._drafter is not None:
+                self._drafter.accept([steps[row][0] for row in rows])
         pairs = zip(self._requests, (steps[row] for row in rows), strict=True)
         return {request.name: self._append(request, *step) for request, step in pairs if request.remaining}
 
@@ -270,7 +294,8 @@ class GenerationBatch:
         rows = [row for row, request in enumerate(self._requests) if request.remaining]
         if len(rows) == len(self._requests):
             return
-        self._context.reorder(rows)
+        failed = [row for row, request in enumerate(self._requests) if request.finish_reason == "error"]
+        self._context.reorder(rows, failed)
         if self._drafter is not None:
             self._drafter.reorder(rows)
         self._requests = [self._requests[row] for row in rows]
@@ -279,18 +304,3 @@ class GenerationBatch:
 def _prompts_and_length(requests: Sequence[GenerationRequest]) -> tuple[list[Sequence[int]], int]:
     """Their prompts, and the most new tokens of one of them."""
     return [request.prompt for request in requests], max(request.remaining for request in requests)
-
-
-def _drafter_for(config: EngineConfig, model: CausalLM | None, vocab_size: int) -> Drafter | None:
-    name = config.draft
-    if model is None:
-        if name in (None, "ngrams"):
-            return None if name is None else NgramDrafter()
-        raise UsageError(f"draft: '{name}' is a run, so its model must be given")
-    if name == "ngrams":
-        raise UsageError("draft: ngrams or a smaller model, not both")
-    if model.config.vocab_size != vocab_size:
-        raise UsageError(
-            f"draft: it knows {model.config.vocab_size} tokens and the model {vocab_size}; give one like it"
-        )
-    return ModelDrafter(model, config)

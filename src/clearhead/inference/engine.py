@@ -3,6 +3,7 @@
 import torch
 
 from clearhead.config import EngineConfig, SamplingConfig
+from clearhead.errors import ClearheadError
 from clearhead.inference.decoder_backend import DecoderBackend, EagerDecoderBackend, NativeDecoderBackend
 from clearhead.inference.requests import new_requests
 from clearhead.models import CausalLM, DecoderLM
@@ -42,7 +43,7 @@ class Engine:
         if self._native is None and not self._native_failed and self.config.engine != "eager":
             try:
                 self._load_native(new_tokens, on_notice or (lambda sentence: None))
-            except (UnknownPartError, OSError, RuntimeError) as error:
+            except (UnknownPartError, OSError, RuntimeError, ClearheadError) as error:
                 self._native_failed = True
                 if on_notice and (self.config.engine == "native" or not isinstance(error, UnknownPartError)):
                     on_notice(f"native engine not used: {error}")

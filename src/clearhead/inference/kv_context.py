@@ -1,6 +1,7 @@
 """The key-value cache of a changing batch: rows join, advance at their own pace, roll back and leave."""
 
-from collections.abc import Generator, Mapping, Sequence
+import sys
+from collections.abc import Collection, Generator, Mapping, Sequence
 from itertools import chain
 from operator import add
 
@@ -55,7 +56,7 @@ class KVContext:
         self._shares = slots > 0  # whether prompts are looked for in what rows hold
         self._cache, self._prompt_tokens = SlotCache(model.new_cache), prompt_tokens
         if slots:
-            self._cache.reserve(slots, self._columns(2 * PREFILL_TOKENS + self._kept_columns()))
+            self._cache.reserve(slots, self._columns(sys.maxsize))
 
     def prefill(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> Tensor:
         """Prefill the prompts of new rows; return the logits (B', V) after each.
@@ -129,11 +130,17 @@ class KVContext:
         for row, count in zip(held, counts, strict=True):
             self._forget(row, count)
 
-    def reorder(self, rows: Sequence[int]) -> None:
-        """Keep these rows, in this order, and drop the others, whose slots are then free."""
-        for row in (row for number, row in enumerate(self._rows) if number not in rows):
-            self._cache.release([row.slot])
-            self._left[row.slot] = row
+    def reorder(self, rows: Sequence[int], broken: Collection[int] = ()) -> None:
+        """Keep these rows, in this order, and drop the others, whose slots are then free.
+
+        Args:
+            broken: rows that hold numbers which are none; nobody reads these again.
+        """
+        for number, row in enumerate(self._rows):
+            if number not in rows:
+                self._cache.release([row.slot])
+                if number not in broken:
+                    self._left[row.slot] = row
         self._rows = [self._rows[row] for row in rows]
 
     def room(self, row: int) -> int | None:
@@ -178,12 +185,16 @@ class KVContext:
         source, shared = self._source_of(text) if self._shares else (None, 0)
         if source is None:
             [slot] = self._cache.take(1, 0)
-        elif source.slot in self._left:
-            slot = source.slot
-            self._cache.take_back(slot)
-        else:
+        elif source.slot not in self._left:
             [slot] = self._cache.take(1, 0)
             self._cache.copy(source.slot, slot)
+        else:
+            slot = source.slot
+            self._cache.take_back(slot)
+            if 2 * shared < len(source.ids) and self._cache.free:  # it holds more, which another prompt may begin with
+                [slot] = self._cache.take(1, 0)
+                self._cache.copy(source.slot, slot)
+                self._cache.release([source.slot])
         self._left.pop(slot, None)
         row = Row(slot, [] if source is None else [*source.ids])
         self._forget(row, len(row.ids) - shared)
@@ -283,7 +294,7 @@ class KVContext:
                 self._cache.evict(slot, self._kept_columns())
         needed = max(map(add, map(self._cache.length, slots), counts))
         if needed > self._cache.capacity:
-            self._cache.reserve(0, needed + max(SPARE, needed // 2))
+            self._cache.reserve(0, min(needed + max(SPARE, needed // 2), self._limit or sys.maxsize))
 
     def _notify(self, sentence: str) -> None:
         if self._on_notice:

@@ -1,5 +1,6 @@
 """The state of each request: its sampling, its draft length, and when its text ends."""
 
+import math
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import SamplingConfig
+from clearhead.errors import UsageError
 from clearhead.inference.sampling import DRAWN_AHEAD, draw, filter_logits, row_seeds, sample
 from clearhead.models.eval_mode import refuse_not_finite
 
@@ -26,11 +28,14 @@ class TextOptions:
     """What a text may ask for beside its sampling, by the names of OpenAI's interface.
 
     Args:
-        logprobs: report the log-probability of each token, and the likeliest ones, so many.
+        logprobs: report the log-probability of each token, and of that many of the likeliest.
         logit_bias: added to the logits of some tokens.
         presence_penalty: subtracted from the logit of a token that the text has written already.
         frequency_penalty: the same, for each time that it has.
         stop_ids: tokens that end the text, besides eos.
+
+    Raises:
+        UsageError: `logprobs` is negative, or a bias or penalty is not finite.
     """
 
     logprobs: int | None = None
@@ -38,6 +43,13 @@ class TextOptions:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     stop_ids: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.logprobs is not None and self.logprobs < 0:
+            raise UsageError(f"`logprobs` must be at least 0, not {self.logprobs}")
+        numbers = (*self.logit_bias.values(), self.presence_penalty, self.frequency_penalty)
+        if not all(map(math.isfinite, numbers)):
+            raise UsageError("`logit_bias`, `presence_penalty` and `frequency_penalty` must be finite numbers")
 
     @property
     def changes_logits(self) -> bool:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from clearhead.config import EngineConfig
+from clearhead.errors import UsageError
 from clearhead.inference.engine import Engine
 from clearhead.inference.kv_context import KVContext
 from clearhead.inference.requests import GenerationRequest, probs_ahead, sample_ahead, sample_from
@@ -206,3 +207,23 @@ class ModelDrafter:
         probs = probs_ahead(requests, logits, draft_tokens)  # (B, 1, V)
         offsets = [draft_tokens.shape[1]] * len(requests)
         return [sample_from(requests, probs[:, 0], offsets, ["token"] * len(requests))[:, None], probs]
+
+
+def drafter_for(config: EngineConfig, model: CausalLM | None, vocab_size: int) -> Drafter | None:
+    """What drafts by an engine's config, if anything does.
+
+    Raises:
+        UsageError: a run is named and its model not given, or one that does not fit.
+    """
+    name = config.draft
+    if model is None:
+        if name in (None, "ngrams"):
+            return None if name is None else NgramDrafter()
+        raise UsageError(f"draft: '{name}' is a run, so its model must be given")
+    if name == "ngrams":
+        raise UsageError("draft: ngrams or a smaller model, not both")
+    if model.config.vocab_size != vocab_size:
+        raise UsageError(
+            f"draft: it knows {model.config.vocab_size} tokens and the model {vocab_size}; give one like it"
+        )
+    return ModelDrafter(model, config)

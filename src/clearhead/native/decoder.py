@@ -10,6 +10,7 @@ from torch import Tensor
 from clearhead.config import Dtype, SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.models import DecoderLM
+from clearhead.models.eval_mode import refuse_not_finite
 from clearhead.native.boundary import raise_refusal, require, require_cache, require_ids
 from clearhead.native.call_inputs import CPU, set_cache, set_positions
 from clearhead.native.packing import macs_per_token, pack_decoder
@@ -51,7 +52,10 @@ class NativeDecoder:
         """Read a token (B,) of each text and return the next ones, one per random number; the last is unread."""
         if len(sampling.configs) != len(ids):
             raise UsageError(f"{len(ids)} tokens to go on from, and {len(sampling.configs)} texts")
-        return self._run(ids[:, None], cache, sampling=sampling)[0].tolist()
+        tokens, logits = self._run(ids[:, None], cache, sampling=sampling)
+        refuse_not_finite(logits)  # of the last step: what is broken stays so
+        written: list[list[int]] = tokens.tolist()
+        return written
 
     @torch.no_grad()
     def _run(

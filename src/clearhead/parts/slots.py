@@ -70,11 +70,13 @@ class SlotCache:
         self.reserve(held + max(missing, held // 2) if missing > 0 else held, columns)
 
     def take(self, count: int, columns: int) -> list[int]:
-        """Free slots for so many new rows, and nothing in them."""
+        """Free slots for so many new rows, with zeros in them: what is masked is multiplied by 0, and NaN stays NaN."""
         self.make_free(count, columns)
         taken, self._free = self._free[:count], self._free[count:]
         for slot in taken:
             self.clear(slot)
+            for held in self._cache.keys_and_values:
+                held[slot] = 0
         return taken
 
     def take_back(self, slot: int) -> None:

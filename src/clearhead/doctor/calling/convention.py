@@ -160,8 +160,11 @@ class Convention:
         unnamed, arguments = self._arguments(model, inputs.longer if self.drops_last else inputs, {})
         with attempt(), torch.no_grad():
             model(*unnamed, **arguments)
-        dicts = (arguments[name] for name in self.dicts)
-        return {name: optional for batch in dicts for name, optional in batch.requested.items()}
+        names = dict[str, bool]()
+        for batch in (value for value in (*unnamed, *arguments.values()) if isinstance(value, NamedInputs)):
+            for name, optional in batch.requested.items():
+                names[name] = optional and names.get(name, True)
+        return names
 
     def _step_by_step(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """What it returns for one token after the other, (B, T, V)."""
