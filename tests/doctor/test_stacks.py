@@ -287,3 +287,45 @@ def test_layers_without_a_head_may_leave_their_norm_to_others() -> None:
     del model.head
     report = check(model, only=["N03"])
     assert not [finding for finding in report.findings if finding.status == "fail"], str(report)
+
+
+class MemoryFirst(nn.Module):
+    """A decoder's layer that is given the memory before what it goes on from."""
+
+    def __init__(self, *, residual: bool) -> None:
+        super().__init__()
+        self.residual = residual
+        self.cross, self.up, self.down = (
+            nn.MultiheadAttention(16, 2, batch_first=True),
+            nn.Linear(16, 32),
+            nn.Linear(32, 16),
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(16) for _ in range(2))
+
+    def forward(self, memory: Tensor, x: Tensor) -> Tensor:
+        mixed = self.cross(x, memory, memory, need_weights=False)[0]
+        x = self.norms[0](x + mixed if self.residual else mixed)
+        return self.norms[1](x + self.down(self.up(x).relu()))  # type: ignore[no-any-return]
+
+
+class Copier(nn.Module):
+    """Tokens meet a source, and no other token."""
+
+    def __init__(self, *, residual: bool) -> None:
+        super().__init__()
+        self.source_tokens, self.tokens, self.head = nn.Embedding(40, 16), nn.Embedding(40, 16), nn.Linear(16, 40)
+        self.layers = nn.ModuleList(MemoryFirst(residual=residual) for _ in range(2))
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        memory, x = self.source_tokens(src), self.tokens(tgt)
+        for layer in self.layers:
+            x = layer(memory, x)
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+def test_a_layer_that_reads_the_memory_first_has_its_residual_in_what_comes_second() -> None:
+    for residual in (True, False):
+        report = check(Copier(residual=residual), only=["N04"])
+        assert [fault.id for fault in report.findings if fault.id == "N04"] == ([] if residual else ["N04"]), str(
+            report
+        )

@@ -172,7 +172,7 @@ def _depends(
     True if that cannot be told.
 
     Args:
-        of_input: ask about the first tensor that it reads instead.
+        of_input: ask about what it reads instead: a decoder's layer may be given the memory first.
     """
     if source and not subject.convention.has_source:
         return False
@@ -202,7 +202,7 @@ def _returned(
     *,
     of_input: bool = False,
 ) -> Tensor:
-    """The numbers of the first tensor that a layer returns, or reads, in all of its calls.
+    """The numbers of the first tensor that a layer returns, or of all that it reads, in all of its calls.
 
     Of a layer that is never called, such as a list, it is what the module around it returns.
     """
@@ -210,7 +210,8 @@ def _returned(
 
     def note(_: nn.Module, arguments: object, named: object, output: object = None) -> None:
         parts = [part for part in tensors((arguments, named) if of_input else output) if part.is_floating_point()]
-        numbers.extend(part.detach().cpu().flatten() for part in parts[:1])  # behind it come caches and losses
+        parts = parts if of_input else parts[:1]  # behind what is returned first come caches and losses
+        numbers.extend(part.detach().cpu().flatten() for part in parts)
 
     called = {call.name for call in subject.module_calls}
     while path and path not in called:
