@@ -202,22 +202,26 @@ def _returned(
     *,
     of_input: bool = False,
 ) -> Tensor:
-    """The numbers of the first tensor that a layer returns, or of all that it reads, in all of its calls.
+    """The numbers of the first tensor that a layer returns, or of what it reads of that shape, in all of its calls.
 
     Of a layer that is never called, such as a list, it is what the module around it returns.
     """
     numbers: list[Tensor] = []
 
-    def note(_: nn.Module, arguments: object, named: object, output: object = None) -> None:
-        parts = [part for part in tensors((arguments, named) if of_input else output) if part.is_floating_point()]
-        parts = parts if of_input else parts[:1]  # behind what is returned first come caches and losses
+    def note(_: nn.Module, arguments: object, named: object, output: object) -> None:
+        read, returned = (
+            [part for part in tensors(value) if part.is_floating_point()] for value in ((arguments, named), output)
+        )
+        parts = returned[:1]  # behind it come caches and losses
+        if of_input:  # the memory, or a row that latents read, is of another length than what is returned
+            alike = [part for part in read if returned and part.shape == returned[0].shape]
+            parts = (alike or read)[:1]
         numbers.extend(part.detach().cpu().flatten() for part in parts)
 
     called = {call.name for call in subject.module_calls}
     while path and path not in called:
         path = path.rpartition(".")[0]
     module = subject.model.get_submodule(path)
-    register = module.register_forward_pre_hook if of_input else module.register_forward_hook
-    with silence, register(note, with_kwargs=True):
+    with silence, module.register_forward_hook(note, with_kwargs=True):
         subject.run(inputs or subject.inputs(2, salt=14))
     return torch.cat(numbers) if numbers else torch.empty(0)
