@@ -164,7 +164,7 @@ class GenerationBatch:
             self._retry_alone(error)
             return {}
         except BaseException:  # such as Ctrl-C: the prompts are read from their beginning if somebody goes on
-            self._waiting.extendleft(reversed(self._reading))
+            self._waiting.extendleft(request for request in reversed(self._reading) if request.remaining)
             self._reading, self._pieces = [], None
             raise
         self._reading, self._pieces = [], None
