@@ -14,7 +14,7 @@ from clearhead.training import checkpoints
 from clearhead.wording import counted, in_bytes
 from clearhead.workflows.events import Finished, command
 from clearhead.workflows.runs.folder import RunFolder
-from clearhead.workflows.runs.history import History
+from clearhead.workflows.runs.history import RECENT, History
 from clearhead.workflows.tasks import Task
 
 
@@ -137,7 +137,7 @@ def facts_of(figures: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
         "accepted_stories": ("sampled stories that it accepts", "{:.1%}"),
         "agreement": ("agreement in samples", "{:.1%}"),
         "kept_names": ("mentions of a hero that keep the name", "{:.1%}"),
-        "train_loss": ("training loss at the end", "{:.4f}"),
+        "train_loss": ("training loss at the end", "{:.4f}, " + _averaged(figures.get("steps") or 0)),
         "parameters": ("parameters", "{:,}"),
         "vocab_size": ("vocabulary", "{:,} tokens"),
         "steps": ("steps", "{:,}"),
@@ -146,3 +146,8 @@ def facts_of(figures: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     }
     known = {key: labels for key, labels in shown.items() if figures.get(key) is not None}
     return tuple((name, form.format(figures[key])) for key, (name, form) in known.items())
+
+
+def _averaged(steps: int) -> str:
+    """Over what a training loss is the mean; a single batch's says little."""
+    return f"mean of the last {RECENT} steps" if steps > RECENT else f"mean of {counted(steps, 'step')}"
