@@ -34,9 +34,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder / "run")
 
 
+def complaints(err: str) -> list[str]:
+    """All that is said but of empty translations, which a model of four steps may well write."""
+    return [line for line in err.splitlines() if " empty: the model has learned too little " not in line]
+
+
 def test_one_sentence_is_one_line(call: Caller, run: str) -> None:
     code, out, err = call("translate", run, SENTENCES[0], "--max-new-tokens", "4")
-    assert (code, err, out.count("\n")) == (0, "", 1)
+    assert (code, out.count("\n")) == (0, 1)
+    assert bool(out.strip()) != ("clearhead: the translation is empty: " in err), "a line without a word is explained"
 
 
 def test_lines_stay_lines(call: Caller, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,11 +118,11 @@ def test_a_file_that_is_no_pairs_is_one_sentence(call: Caller, content: str, mes
 def test_a_sentence_longer_than_the_model_can_read_is_cut_and_said(call: Caller, run: str) -> None:
     done = call("translate", run, "hund " * 10_000, "--max-new-tokens", "4")
     assert done.code == 0
-    assert done.err.count("\n") == 1
-    assert "block_size of 24" in done.err
+    [complaint] = complaints(done.err)
+    assert "block_size of 24" in complaint
 
 
 def test_an_unseen_alphabet_is_spelled_in_bytes(call: Caller, run: str) -> None:
     """Byte-level pieces have no unknown character."""
     done = call("translate", run, "дом 猫", "--max-new-tokens", "4")
-    assert (done.code, done.err) == (0, "")
+    assert (done.code, complaints(done.err)) == (0, [])

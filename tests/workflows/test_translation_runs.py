@@ -12,9 +12,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 from workflow_helpers import assert_same, outcome, write_text
 
+from clearhead import inference
 from clearhead.config import DataConfig, RunConfig, TranslationConfig
 from clearhead.errors import DataError, InterruptedRunError, UsageError
-from clearhead.inference import translation, translation_backend
+from clearhead.inference import Translation, translation, translation_backend
 from clearhead.models import EncoderDecoder
 from clearhead.options import merge
 from clearhead.training import Stepped
@@ -71,6 +72,28 @@ def test_pairs_make_a_translator(learnt: Run) -> None:
     assert right >= 36, f"{right} of 40"
     (alone,) = translate(learnt, unseen[0][0])
     assert alone[0].text == translations[0][0].text, "a string is one sentence, not its letters"
+
+
+def test_empty_translations_are_said_once_with_what_helps(learnt: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A blank sentence has an empty translation by right."""
+    own, mute = inference.translate, {"small dog sees cat.", "bird finds tree."}
+
+    def at_once(*arguments: Any, **options: Any) -> list[list[Translation]]:
+        pairs = zip(arguments[3], own(*arguments, **options), strict=True)
+        return [[best._replace(text="") for best in n_best] if s in mute else n_best for s, n_best in pairs]
+
+    monkeypatch.setattr(inference, "translate", at_once)
+    notices: list[str] = []
+    translate(learnt, [*mute, "", "old cat sees dog."], on_notice=notices.append)
+    longer = f"to train it longer: `ch.resume({str(learnt.folder)!r}, options={{'train.steps': 480}})`"
+    why = "the model has learned too little to begin with a word"
+    assert notices == [f"2 of 4 translations are empty: {why}; {longer}"]
+    notices.clear()
+    translate(learnt, "bird finds tree.", on_notice=notices.append)
+    assert notices == [f"the translation is empty: {why}; {longer}"]
+    notices.clear()
+    translate(learnt, ["", "old cat sees dog."], on_notice=notices.append)
+    assert notices == []
 
 
 def test_the_score_is_that_of_the_translations(learnt: Run) -> None:

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from workflow_helpers import STEPS, some_text, tiny, trained, write_text
 
 import clearhead
+from clearhead import inference
 from clearhead.config import RunConfig
 from clearhead.config.presets import PRESETS
 from clearhead.data import Tokenizer
@@ -148,6 +149,16 @@ def test_a_prompt_longer_than_the_window_is_cut_and_said(run: Run) -> None:
     notices: list[str] = []
     generate(run, "the king " * 10, max_new_tokens=2, on_notice=notices.append)
     assert "only its last 16 are read" in notices[0]
+
+
+def test_texts_without_a_word_are_said(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop string may come first by right."""
+    monkeypatch.setattr(inference, "generate", lambda model, tokenizer, prompts, *args, **options: [["", " on"]])
+    notices: list[str] = []
+    assert generate(run, "the", num_samples=2, on_notice=notices.append) == ["the", "the on"]
+    assert notices == ["the model adds nothing to the prompt in 1 of 2 texts; give another `seed`, or another prompt"]
+    generate(run, "the", num_samples=2, stop=(" ",), on_notice=notices.append)
+    assert len(notices) == 1
 
 
 def test_an_unseen_character_is_named_with_its_place(run: Run) -> None:

@@ -77,6 +77,10 @@ def generate(
         written = inference.generate(
             model, tokenizer, prompts, config, engine=config, draft=draft, on_text=on_text, on_notice=on_notice
         )
+    endings = [text == "" for samples in written for text in samples]
+    if any(endings) and on_notice and not config.stop:
+        share = f" in {sum(endings):,} of {len(endings):,} texts" if len(endings) > 1 else ""
+        on_notice(f"the model adds nothing to the prompt{share}; give another `seed`, or another prompt")
     texts: list[list[str]] = [
         [Text(start + text) for text in samples] for start, samples in zip(prompts, written, strict=True)
     ]

@@ -148,9 +148,8 @@ def resume(
 
 
 def _nothing_left(run: RunFolder) -> str:
-    steps = run.config.train.steps
-    longer = call("resume", run.folder, options={"train.steps": 2 * steps})
-    return f"{run.folder} has finished its {counted(steps, 'step')}, and is left as it is; to train it longer: {longer}"
+    steps, longer = counted(run.config.train.steps, "step"), run.call_to_train_longer
+    return f"{run.folder} has finished its {steps}, and is left as it is; to train it longer: {longer}"
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from clearhead.inference import Translation
 from clearhead.inspection.attention.alignment import alignment, token_texts, word_alignment
 from clearhead.models import EncoderDecoder
 from clearhead.options import has_arguments
+from clearhead.wording import call
 from clearhead.workflows.hardware import choose_device, enough_memory
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
@@ -50,7 +51,7 @@ def translate(
         align: also align the words of translation and source, by attention.
         device: where to compute.
         on_progress: called with the number of finished sentences and of all.
-        on_notice: called with sentences to show the user.
+        on_notice: called with sentences to show the user, one of them about translations that came out empty.
 
     Raises:
         ClearheadError: one sentence on what is wrong.
@@ -67,6 +68,11 @@ def translate(
         translations = inference.translate(
             model, source_tokenizer, tokenizer, sentences, config, on_progress=on_progress, on_notice=on_notice
         )
+        empty = sum(
+            bool(s.strip()) and not best[0].text.strip() for s, best in zip(sentences, translations, strict=True)
+        )
+        if empty and on_notice:
+            on_notice(_empty(empty, len(sentences), opened))
         return [
             [
                 Translated(t.text, t.score, _aligned(model, source_tokenizer, tokenizer, t) if align else None)
@@ -74,6 +80,16 @@ def translate(
             ]
             for best in translations
         ]
+
+
+def _empty(count: int, total: int, run: RunFolder) -> str:
+    """Why translations are empty, and what may help."""
+    share = (
+        "the translation is" if total == 1 else f"{count:,} of {total:,} translations {'is' if count == 1 else 'are'}"
+    )
+    is_own = run.imported_from is None
+    longer = run.call_to_train_longer if is_own else call("train", "pairs.tsv", start_from=run.folder)
+    return f"{share} empty: the model has learned too little to begin with a word; to train it longer: {longer}"
 
 
 def _aligned(

@@ -95,6 +95,11 @@ class RunFolder:
         source = self.config.data.source
         return source.removeprefix(IMPORTED) if source.startswith(IMPORTED) else None
 
+    @property
+    def call_to_train_longer(self) -> str:
+        """What doubles the training, for a sentence."""
+        return call("resume", self.folder, options={"train.steps": 2 * self.config.train.steps})
+
     def write_config(self, config: RunConfig) -> None:
         """Write clearhead.toml, whole or not at all."""
         write_text(self.folder / RUN_CONFIG, add_digest(to_toml(config)))
