@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast, get_args
 from clearhead.cli.help_text import HelpFormatter, aligned
 from clearhead.errors import UsageError
 from clearhead.suggestions import did_you_mean
+from clearhead.wording import call
 
 if TYPE_CHECKING:  # what makes options is loaded where a verb has some
     from pydantic.fields import FieldInfo
@@ -46,6 +47,7 @@ class Parser(argparse.ArgumentParser):
         )
         self.examples = examples
         self.switches: set[str] = set()
+        self.text: str | None = None  # the positional argument behind the run that is a text of any number of words
         self.values: dict[str, tuple[str, ...]] = {}  # of an option, where only some can be
         self.add_argument(
             "--json",
@@ -134,11 +136,21 @@ class Parser(argparse.ArgumentParser):
                 meant = did_you_mean(flag, known.values()) or f"; see '{self.prog} --help'"
                 raise UsageError(f"unknown option '{flag}'{meant}")
             word = word.removeprefix(PLAIN)
-            several = "source" in vars(args) and os.path.isfile(word)  # a shell has put file names for a pattern
-            usual = f"see '{self.prog} --help'"
-            advice = "for several files name their folder, or a pattern in quotes" if several else usual
-            raise UsageError(f"'{word}' is one argument too many; {advice}")
+            raise UsageError(f"'{word}' is one argument too many; {self._advice(args, rest)}")
         return args
+
+    def _advice(self, args: argparse.Namespace, rest: Sequence[str]) -> str:
+        """What a person meant who typed more arguments than there are."""
+        from clearhead.workflows.runs.paths import RUNS, find_folder
+
+        if "source" in vars(args) and os.path.isfile(rest[0]):  # a shell has put file names for a pattern
+            return "for several files name their folder, or a pattern in quotes"
+        if self.text is None or self.text not in args:
+            return f"see '{self.prog} --help'"
+        parts = [args.run, getattr(args, self.text), *(word.removeprefix(PLAIN) for word in rest)]
+        named = os.path.dirname(parts[0]) == str(RUNS) or find_folder(parts[0]) is not None
+        typed = [*parts[:named], " ".join(parts[named:])]
+        return f"a text of several words goes in quotes: {call(self.prog.removeprefix('clearhead '), *typed)}"
 
     def _normalized(self, argv: Sequence[str], known: Mapping[str, str]) -> Iterator[str]:
         """Flags as they are listed, however hyphens were written, and a yes or no to every switch.

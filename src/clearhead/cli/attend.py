@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     from clearhead.inspection.attention.terminal import head_table, heat_map
 
     options = {name: getattr(args, name) for name in ("target", "of", "layer", "head", "device") if name in args}
-    view = workflows.attend(*run_and_prompt(args), **options, on_notice=notice)
+    view = workflows.attend(*run_and_prompt(args, "attend"), **options, on_notice=notice)
     console = Console(json=args.json)
     console.say(view.title, "bold")
     console.say(view.verdict)

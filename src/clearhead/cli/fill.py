@@ -8,7 +8,7 @@ from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.implied_run import implied_run
 from clearhead.cli.output import notice
-from clearhead.cli.standard_input import standard_input
+from clearhead.cli.run_and_text import add_run_and_text, run_and_text
 from clearhead.config import FillConfig
 
 
@@ -22,8 +22,8 @@ def parser() -> Parser:
             ('clearhead fill runs/a "The [MASK] is [MASK]." --top-k 3', "show three candidates for each"),
         ],
     )
-    parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
-    parser.add_argument("text", nargs="?", help="a text with at least one [MASK], or - for standard input")
+    about = "a text with at least one [MASK], or - for standard input (default: what is piped in)"
+    add_run_and_text(parser, "text", about)
     parser.add_argument("--device", help="auto, cpu, cuda, mps")
     parser.add_options(FillConfig, "output")
     return parser
@@ -34,9 +34,7 @@ def run(args: argparse.Namespace) -> None:
     load_workflow("fill")
     from clearhead import workflows
 
-    which, text = workflows.run_and_text(getattr(args, "run", None), getattr(args, "text", None))
-    if text == "-":
-        text = standard_input("text").removesuffix("\n").removesuffix("\r")  # the end of a line that a shell puts there
+    which, text = run_and_text(args, "fill", "text")
     notices: list[str] = []  # said after the text
     filled = workflows.fill(
         implied_run(which),

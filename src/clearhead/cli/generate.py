@@ -8,7 +8,7 @@ from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.implied_run import implied_run
 from clearhead.cli.output import notice, standard_output
-from clearhead.cli.standard_input import standard_input
+from clearhead.cli.run_and_text import add_run_and_text, run_and_text
 from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import UsageError
 
@@ -29,8 +29,8 @@ def parser() -> Parser:
             ),
         ],
     )
-    parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
-    parser.add_argument("prompt", nargs="?", help="the beginning of the text, or - for standard input (default: empty)")
+    about = "the beginning of the text, or - for standard input (default: what is piped in, else empty)"
+    add_run_and_text(parser, "prompt", about)
     parser.add_argument("--device", help="auto, cpu, cuda, mps")
     parser.add_options(SamplingConfig, "sampling, in the order in which it is applied")
     parser.add_options(EngineConfig, "speed")
@@ -42,8 +42,8 @@ def run(args: argparse.Namespace) -> None:
     load_workflow("generate")
     from clearhead import workflows
 
-    which, prompt = workflows.run_and_text(getattr(args, "run", None), getattr(args, "prompt", None))
-    prompt = standard_input("prompt") if prompt == "-" else prompt or ""
+    which, text = run_and_text(args, "generate", "prompt")
+    prompt = text or ""
     options = settings_of(args, SamplingConfig)
     if options.get("greedy") and float(str(options.get("temperature", 0))) > 0:
         raise UsageError(

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
     from clearhead.inspection.prediction.terminal import lines_of
 
     options = {name: getattr(args, name) for name in ("lens", "top_k", "target", "device") if name in args}
-    view = workflows.predict(*run_and_prompt(args), **options, on_notice=notice)
+    view = workflows.predict(*run_and_prompt(args, "predict"), **options, on_notice=notice)
     console = Console(json=args.json)
     console.say(view.title, "bold")
     console.say(view.verdict)

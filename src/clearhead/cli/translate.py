@@ -11,6 +11,7 @@ from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.implied_run import implied_run
 from clearhead.cli.output import notice, standard_output
+from clearhead.cli.run_and_text import add_run_and_text, split_run_and_text
 from clearhead.cli.standard_input import is_typed, standard_input
 from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError, UsageError
@@ -33,8 +34,7 @@ def parser() -> Parser:
             ),
         ],
     )
-    parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
-    parser.add_argument("sentence", nargs="?", help="the sentence to translate (default: the lines of standard input)")
+    add_run_and_text(parser, "sentence", "the sentence to translate (default: the lines of standard input)")
     parser.add_argument("--input", metavar="FILE", help="translate the lines of this file")
     parser.add_argument("--out", metavar="FILE", help="write the translations to this file")
     parser.add_argument(
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     load_workflow("translate")
     from clearhead import workflows
 
-    which, sentence = workflows.run_and_text(getattr(args, "run", None), getattr(args, "sentence", None))
+    which, sentence = split_run_and_text(args, "translate", "sentence")
     which = implied_run(which)
     sentences = _sentences(sentence, getattr(args, "input", None))
     output = Path(args.out) if "out" in args else None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from clearhead.cli.arguments import Parser
 from clearhead.cli.console import Console
 from clearhead.cli.implied_run import implied_run
-from clearhead.cli.standard_input import standard_input
+from clearhead.cli.run_and_text import add_run_and_text, run_and_text
 from clearhead.errors import ClearheadError
 from clearhead.files import write_text
 
@@ -26,19 +26,14 @@ FILES = {
 
 def add_prompt_options(parser: Parser) -> None:
     """A run, a text that it reads, a translation to look at, and where to compute."""
-    parser.add_argument("run", nargs="?", help="a run's folder or name (default: the newest)")
-    parser.add_argument("text", nargs="?", help="what the model reads, or - for standard input")
+    add_run_and_text(parser, "text", "what the model reads, or - for standard input (default: what is piped in)")
     parser.add_argument("--target", metavar="TEXT", help="a translation to look at (default: the model's own)")
     parser.add_argument("--device", help="auto, cpu, cuda, mps")
 
 
-def run_and_prompt(args: argparse.Namespace) -> tuple[str, str]:
+def run_and_prompt(args: argparse.Namespace, verb: str) -> tuple[str, str]:
     """The run, the newest where none is named, and the text for it."""
-    from clearhead import workflows
-
-    which, text = workflows.run_and_text(getattr(args, "run", None), getattr(args, "text", None))
-    if text == "-":
-        text = standard_input("text").removesuffix("\n").removesuffix("\r")  # the end of a line that a shell puts there
+    which, text = run_and_text(args, verb, "text")
     return implied_run(which), text or ""
 
 
