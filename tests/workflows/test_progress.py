@@ -11,6 +11,7 @@ from workflow_helpers import STEPS, tiny, write_text
 
 import clearhead as ch
 from clearhead.errors import InterruptedRunError
+from clearhead.inspection import verdict
 from clearhead.training import Stepped
 from clearhead.workflows import Preparing, WorkflowEvent, narration, progress, training
 from clearhead.workflows.narration import Narrator
@@ -109,8 +110,20 @@ def test_who_observes_shows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len([event for event in events if isinstance(event, Stepped)]) == STEPS
 
 
-def test_elsewhere_it_is_silent_unless_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    train()
+def test_a_log_has_a_first_and_a_last_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever reads it hours later knows that a training ran, and where it is; a program's output stays its own."""
+    run = train()
+    out, err = capsys.readouterr()
+    first, last = err.splitlines()
+    assert out == ""
+    assert first == f"training {STEPS} steps in run; `progress=True` shows how it goes"
+    assert last == f"{verdict(run.plot().curve, run.config.model.vocab_size)} The run is in run."
+    ch.resume("run", options={"train": {"steps": STEPS + 1}})
+    assert capsys.readouterr().err.splitlines()[0] == f"continuing after step {STEPS} of {STEPS + 1} in run"
+
+
+def test_elsewhere_all_of_it_is_shown_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    train(progress=False)
     assert capsys.readouterr() == ("", "")
     events: list[WorkflowEvent] = []
     ch.resume("run", options={"train": {"steps": STEPS + 1}}, progress=True, on_event=events.append)

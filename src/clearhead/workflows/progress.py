@@ -1,4 +1,4 @@
-"""Where people who call a training from Python see it: on a terminal, in a notebook, or nowhere."""
+"""Where people who call a training from Python see it: on a terminal or in a notebook; a log gets its two ends."""
 
 import shutil
 import sys
@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import TextIO
 
 from clearhead.pages import one_line, printable
-from clearhead.workflows.events import Observer, WorkflowEvent, ignore
-from clearhead.workflows.narration import Narrator
+from clearhead.wording import counted
+from clearhead.workflows.events import Finished, Observer, Started, WorkflowEvent, ignore
+from clearhead.workflows.narration import Narrator, Screen
 
 PAUSE = 0.1  # seconds between two rewritings of the line
 
@@ -19,18 +20,17 @@ def showing(progress: bool | None, on_event: Observer | None) -> Iterator[Observ
     """The observer of a training: `on_event`, and what a person sees.
 
     Args:
-        progress: whether to show anything; None: on a terminal and in a notebook, unless there is an observer already.
+        progress: whether to show how it goes; None: on a terminal and in a notebook, and elsewhere the first and the
+            last line of it; nothing where there is an observer already.
         on_event: is told everything as well.
     """
     stream = sys.stdout if _in_notebook() else sys.stderr  # a notebook prints standard error as if it were a fault
     rewrites = _in_notebook() or (stream is not None and stream.isatty())
-    if progress is None:
-        progress = rewrites and on_event is None
-    if not progress or stream is None:
+    if progress is False or stream is None or (progress is None and on_event is not None):
         yield on_event or ignore
         return
     screen = StreamScreen(stream, rewrites=rewrites)
-    narrator = Narrator(screen)
+    narrator = Narrator(screen) if progress or rewrites else FirstAndLast(screen)
 
     def both(event: WorkflowEvent) -> None:
         narrator.tell(event)
@@ -41,6 +41,28 @@ def showing(progress: bool | None, on_event: Observer | None) -> Iterator[Observ
         yield both
     finally:
         screen.end()
+
+
+class FirstAndLast:
+    """Tells a log, which somebody reads hours later, that a training began, and where it ended."""
+
+    def __init__(self, screen: Screen) -> None:
+        self.screen = screen
+
+    def tell(self, event: WorkflowEvent) -> None:
+        """Show the event, if it is one of the two."""
+        match event:
+            case Started(step=0):
+                self._line(
+                    f"training {counted(event.steps, 'step')} in {event.folder}; `progress=True` shows how it goes"
+                )
+            case Started():
+                self._line(f"continuing after step {event.step:,} of {event.steps:,} in {event.folder}")
+            case Finished():
+                self._line(f"{event.verdict} The run is in {event.folder}.")
+
+    def _line(self, text: str) -> None:
+        self.screen.line((text, ""))
 
 
 class StreamScreen:

@@ -86,7 +86,8 @@ def train(
         config: a TOML file of options.
         options: nested options, which win over the file, which wins over the preset.
         check: run the preflight before the first step.
-        progress: show how it goes; None: on a terminal and in a notebook, where nothing else observes it.
+        progress: show how it goes; None: on a terminal and in a notebook; elsewhere, as in a log, a line at its begin
+            and one at its end; nothing where `on_event` is given. False: nothing.
         on_event: is told everything that happens.
         start_time: when the minutes began to count, in seconds of `time.perf_counter`; now by default.
 
