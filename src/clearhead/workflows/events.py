@@ -104,10 +104,10 @@ WorkflowEvent = (
 Observer = Callable[[WorkflowEvent], None]
 
 
-def command(verb: str, folder: Path, rest: str = "") -> str:
-    """What a person may type next, ready to be pasted."""
-    quoted = subprocess.list2cmdline([str(folder)]) if os.name == "nt" else shlex.quote(str(folder))
-    return " ".join(filter(None, ("clearhead", verb, quoted, rest)))
+def command(verb: str, folder: Path, *arguments: str) -> str:
+    """What a person may type next, ready to be pasted into a shell, whatever the arguments hold."""
+    typed = [str(folder), *arguments]
+    return f"clearhead {verb} {subprocess.list2cmdline(typed) if os.name == 'nt' else shlex.join(typed)}"
 
 
 def ignore(event: WorkflowEvent) -> None:

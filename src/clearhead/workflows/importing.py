@@ -50,9 +50,8 @@ def import_model(source: str | Path, *, out: str | Path | None = None, on_event:
 
 def after_import(run: RunFolder) -> tuple[str, ...]:
     """What a person may want to do with an imported run: commands, ready to be pasted."""
-    verb, rest = TASKS[run.config.objective].next_verbs[0]
-    argument = rest or '"Once"'
-    return (command(verb, run.folder, argument), command("train my.txt --from", run.folder))
+    verb, *arguments = TASKS[run.config.objective].next_verbs[0]
+    return (command(verb, run.folder, *(arguments or ["Once upon a time"])), command("train my.txt --from", run.folder))
 
 
 def _notices(pretrained: Pretrained) -> list[str]:

@@ -50,10 +50,9 @@ def write_report(run: RunFolder, task: Task) -> Finished:
     result = _result(run, history, curve)
     for name, page in _pages(run, history, curve, result).items():
         write_text(run.folder / name, page)
-    longer = ("resume", f"--train.steps {2 * run.config.train.steps}")
-    return Finished(
-        run.folder, curve, result, tuple(command(verb, run.folder, rest) for verb, rest in (*task.next_verbs, longer))
-    )
+    longer = ("resume", "--train.steps", str(2 * run.config.train.steps))
+    following = (*task.next_verbs, longer)
+    return Finished(run.folder, curve, result, tuple(command(verb, run.folder, *rest) for verb, *rest in following))
 
 
 def is_complete(run: RunFolder, task: Task) -> bool:

@@ -31,7 +31,7 @@ class CausalTask(Task):
     """A text in windows; each token's target is the one after it."""
 
     masks: ClassVar[bool] = False  # whether the tokenizer needs a token to mask with
-    next_verbs = (("generate", ""), ("evaluate", "other.txt"))
+    next_verbs: tuple[tuple[str, ...], ...] = (("generate",), ("evaluate", "other.txt"))
 
     def __init__(self, config: DataConfig, prepared: TextData) -> None:
         self.config, self.prepared = config, prepared

@@ -8,24 +8,33 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clearhead import data as texts
-from clearhead.config import RunConfig
-from clearhead.data import IGNORED, Masking, Tokenizer
+from clearhead.config import DataConfig, RunConfig
+from clearhead.data import IGNORED, Masking, TextData, Tokenizer
 from clearhead.doctor import PreflightReport, preflight
 from clearhead.inference import evaluating
+from clearhead.inference.filling import MASKED
 from clearhead.models import LanguageModel
 from clearhead.options import Settings
 from clearhead.training import Optimizer
 from clearhead.workflows.tasks.causal import CausalTask, window_shape
 from clearhead.workflows.tasks.task import Batches, Example, declared
+from clearhead.workflows.tasks.typed import easily_typed, gaps
 
 SHOWN = 60  # tokens of an example
+LOOKED_THROUGH = 400  # held-out tokens, for a line to fill in
 
 
 class MaskedTask(CausalTask):
     """Windows of text with masked tokens, which are the targets."""
 
     masks = True
-    next_verbs = (("fill", '"To be or not to [MASK]"'), ("evaluate", "other.txt"))
+    next_verbs = (("fill", f"To be or not to {MASKED}"), ("evaluate", "other.txt"))
+
+    def __init__(self, config: DataConfig, prepared: TextData) -> None:
+        super().__init__(config, prepared)
+        text = self.tokenizer.decode(prepared.val[:LOOKED_THROUGH].tolist())
+        if example := easily_typed(gaps(text)):
+            self.next_verbs = (("fill", example), *self.next_verbs[1:])
 
     @property
     def masking(self) -> Masking:

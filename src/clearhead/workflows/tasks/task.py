@@ -56,14 +56,14 @@ class Task(ABC):
         fingerprint: identifies the content, the cut between training and held-out data, and the tokenizers.
         floor: the lowest loss that is possible, in nats per token, where it is known.
         bytes_per_token: of the held-out text, in UTF-8, where the loss is that of the whole text.
-        next_verbs: what a person may do with a finished run: verbs, and what follows the run.
+        next_verbs: what a person may do with a finished run: verbs, each with the arguments that follow the run.
     """
 
     tokenizer: Tokenizer
     fingerprint: str
     floor: float | None = None
     bytes_per_token: float | None = None
-    next_verbs: tuple[tuple[str, str], ...] = ()
+    next_verbs: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     @abstractmethod

@@ -15,6 +15,7 @@ from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.options import Settings
 from clearhead.training import Optimizer
 from clearhead.workflows.tasks.task import Batches, Example, Progress, Task, Tokenizers, declared
+from clearhead.workflows.tasks.typed import easily_typed
 
 EXAMINED = 200  # held-out sentences that are translated, greedily, for the curve
 SHOWN = 3  # of them
@@ -26,12 +27,14 @@ SOURCE_TOKENIZER = "source_tokenizer"  # the name of its files, where it is not 
 class TranslationTask(Task):
     """Pairs of sentences; each token of the target is predicted from the source and the target before it."""
 
-    next_verbs = (("translate", '"Ein Satz."'), ("evaluate", "--source a.txt --target b.txt"))
+    next_verbs = (("translate", "a sentence"), ("evaluate", "--source", "a.txt", "--target", "b.txt"))
 
     def __init__(self, config: DataConfig, prepared: PairData) -> None:
         self.config, self.prepared = config, prepared
         self.source_tokenizer, self.tokenizer = prepared.source_tokenizer, prepared.target_tokenizer
         self.fingerprint = prepared.fingerprint
+        if example := easily_typed(source for source, _ in prepared.val_texts):
+            self.next_verbs = (("translate", example), *self.next_verbs[1:])
         self._laid_out: tuple[tuple[int, ...], PairBatches] | None = None
 
     @classmethod
