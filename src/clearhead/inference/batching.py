@@ -86,6 +86,7 @@ class GenerationBatch:
         self._reading = list[GenerationRequest]()  # whose prompts are being read, in these pieces
         self._pieces: Generator[None, None, Tensor] | None = None
         self._requests = list[GenerationRequest]()  # each is in the cache but for its last token
+        self._paused = set[int]()  # names
         self._added = 0
         self.failed = dict[int, ClearheadError]()
         self.finish_reasons = dict[int, FinishReason]()
@@ -138,10 +139,18 @@ class GenerationBatch:
             self._pieces.close()
             self._reading, self._pieces = [], None
 
+    def pause(self, names: Iterable[int]) -> None:
+        """These texts keep their slots and gain no more tokens until they are resumed; no text differs for it."""
+        self._paused.update(names)
+
+    def resume(self, names: Iterable[int]) -> None:
+        """These texts go on."""
+        self._paused.difference_update(names)
+
     def step(self) -> dict[int, list[int]]:
         """The next tokens of every text that has begun: those of one backend call, or accepted draft tokens and one.
 
-        The list is empty where eos comes first.
+        The list is empty where eos comes first; a text that is paused has none.
         """
         self._remove_finished()
         written = self._decode() if self._requests else {}
@@ -235,8 +244,8 @@ class GenerationBatch:
 
     def _decode(self) -> dict[int, list[int]]:
         """Read the last token of each text, and what was drafted after it; sample the next."""
-        rows = [*range(len(self._requests))]
-        drafted = DraftTokens([[] for _ in rows])
+        rows = [row for row, request in enumerate(self._requests) if request.name not in self._paused]
+        drafted = DraftTokens([[] for _ in self._requests])
         with self._without_drafts_on_failure():
             if self._drafter is not None:
                 most = [self._max_draft_tokens(row, request) for row, request in enumerate(self._requests)]
@@ -251,8 +260,8 @@ class GenerationBatch:
                 steps |= {row: self._advance_alone(row, drafted) for row in group}
         with self._without_drafts_on_failure():
             if self._drafter is not None:
-                self._drafter.accept([steps[row][0] for row in rows])
-        pairs = zip(self._requests, (steps[row] for row in rows), strict=True)
+                self._drafter.accept([steps[row][0] if row in steps else [] for row in range(len(self._requests))])
+        pairs = [(self._requests[row], steps[row]) for row in rows]
         return {request.name: self._append(request, *step) for request, step in pairs if request.remaining}
 
     def _advance(self, rows: Sequence[int], drafted: DraftTokens) -> list[tuple[list[int], Tensor | None]]:
@@ -285,6 +294,8 @@ class GenerationBatch:
         """How many tokens to draft for a text at most."""
         if request.options.changes_logits:  # by what it has written, of which a draft knows nothing
             return 0
+        if request.name in self._paused:
+            return 0
         room = self._context.room(row)
         length = min(request.draft_length, request.remaining - 1)
         return max(0, length if room is None else min(length, room - 1))
@@ -299,6 +310,7 @@ class GenerationBatch:
         if self._drafter is not None:
             self._drafter.reorder(rows)
         self._requests = [self._requests[row] for row in rows]
+        self._paused &= self.live
 
 
 def _prompts_and_length(requests: Sequence[GenerationRequest]) -> tuple[list[Sequence[int]], int]:
