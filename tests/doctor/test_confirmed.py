@@ -18,7 +18,7 @@ def examined(monkeypatch: pytest.MonkeyPatch, sees: Callable[[Subject], bool]) -
     """A healthy model, examined by one check that says what it is told to."""
 
     def run(subject: Subject) -> list[Finding]:
-        return [finding("N01", "a norm over time")] if sees(subject) else []
+        return [finding("N01", "a norm over time", against="its kind")] if sees(subject) else []
 
     norms = next(replace(norm, run=run, needs=()) for norm in CHECKS if norm.name == "norms")
     monkeypatch.setattr(examination, "CHECKS", (norms,))

@@ -15,9 +15,10 @@ from clearhead.doctor.load.devices import find_device
 from clearhead.doctor.load.unwrap import unwrapped
 from clearhead.doctor.mending import mended
 from clearhead.doctor.preparation import prepare, redrawn
+from clearhead.doctor.readings import readings
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.report.report import Report
-from clearhead.doctor.report.verdict import OUT_OF_TIME, Checked, Outcome
+from clearhead.doctor.report.verdict import BROKE, OUT_OF_TIME, Checked, Outcome
 from clearhead.doctor.spec import LEVELS, Level, Spec
 from clearhead.doctor.state_guard import guarded
 from clearhead.doctor.subject import Subject
@@ -139,14 +140,29 @@ def _confirmed(subject: Subject, check: Check[Subject], findings: list[Finding])
     """Failures, if the check fails with other weights and tokens in rows of another length as well; else warnings.
 
     Which fault it names then may differ, as one fault has several symptoms; and a warning of the same fault will do.
-    What calls leave behind is not asked for again: it is there already.
+    What calls leave behind is not asked for again: it is there already. And if the check is content with the model
+    where what was guessed of it is read in another way, its failures are warnings as well.
     """
     with redrawn(subject) as second:
         again, _, others = _make(second, check)
     ids = {*LEFT_BEHIND, *(cause.id for fault in others for cause in fault.causes)}
-    return [
+    findings = [
         finding if again == "fail" or finding.id in ids else replace(finding, status="warn") for finding in findings
     ]
+    for what, reading in readings(subject):
+        _, note, others = _make(reading, check)
+        ids = {fault.id for fault in others if fault.status == "fail"}
+        if not note.startswith(BROKE):
+            findings = [finding if finding.id in ids else _not_if(finding, what) for finding in findings]
+    return findings
+
+
+def _not_if(finding: Finding, what: str) -> Finding:
+    """A finding that is none where something is read in another way."""
+    if finding.status == "warn":
+        return finding
+    evidence = replace(finding.evidence, witness=f"{finding.evidence.witness}; but not if it is read {what}")
+    return replace(finding, status="warn", evidence=evidence)
 
 
 def _causes(findings: Sequence[Finding]) -> set[str]:

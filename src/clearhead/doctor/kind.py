@@ -21,12 +21,12 @@ CAUSAL_NAME = re.compile(
     r"causal|gpt|llama|mistral|autoregress|decoder.?only|decoder.?lm|decoder$|language.?model", re.I
 )
 ENCODER_NAME = re.compile(r"bert|mlm|masked|classif|bidirect|electra|tagger", re.I)
-CAUSAL_WORDS = re.compile(r"causal|autoregressive|next[- ]token|\btri[lu]_?\b|generat|future", re.I)
+CAUSAL_WORDS = re.compile(r"causal|autoregressive|next[- ]token|\btri[lu]_?\b|subsequent|future", re.I)
 ENCODER_WORDS = re.compile(  # self.classifier may be any head
     r"\bmlm\b|masked language|mask_token|bidirectional|fill[- ]in|(?<!self\.)classif", re.I
 )
 GENERATES = (r"\[:,\s*-1\b", r"multinomial|argmax|topk", r"\bcat\(|append\(")  # all of them, in one function
-MEANT = re.compile("'(causal|tril|triu)'")
+MEANT = re.compile("'(causal|tril|triu|subsequent)'")
 CAUSAL_METHODS = ("generate", "sample", "generate_text", "decode_step", "new_cache", "init_cache")
 CAUSAL_FLAGS = ("causal", "is_causal")  # attributes of modules
 SWITCHED_OFF = re.compile(r"def \w+\([^)]*causal\w*(: *bool)? *= *False", re.I)  # an option of some part
@@ -51,6 +51,17 @@ class Hints:
         """Which of the two has more weight."""
         return "causal" if self.lead >= 0 else "bidirectional"
 
+    def says(self, kind: Kind) -> bool:
+        """Whether this kind outweighs the other clearly: nothing suggests the other, or its class is called so."""
+        is_named = any(voted == kind and why.startswith("it is called") for voted, _, why in self.votes)
+        return self.sure and self.kind == kind and (is_named or all(voted == kind for voted, _, _ in self.votes))
+
+    @property
+    def means_a_mask(self) -> bool:
+        """Whether its code mentions a causal mask, and nothing suggests that it is bidirectional."""
+        is_causal = all(kind == "causal" for kind, _, _ in self.votes)
+        return is_causal and any(MEANT.search(why) for _, _, why in self.votes)
+
     @property
     def sure(self) -> bool:
         """Whether one outweighs the other clearly."""
@@ -72,7 +83,7 @@ def hints_of(model: nn.Module) -> Hints:
         text = re.sub("causal", "", text, flags=re.I)
     if SWITCHED_OFF.search(text):
         text = re.sub(r"causal|tri[lu]", "", text, flags=re.I)
-    if match := CAUSAL_WORDS.search(text):
+    if match := CAUSAL_WORDS.search(text) or re.search("generat", text, re.I):
         votes.append(("causal", 1, f"its code says '{match[0].lower()}'"))
     if match := ENCODER_WORDS.search(text):
         votes.append(("bidirectional", 1, f"its code says '{match[0].lower()}'"))

@@ -113,6 +113,8 @@ CAUSAL_FORMS: dict[str, Callable[[Inputs], object]] = {
     "True sees, (T, T, 1)": lambda inputs: _triangle(inputs)[..., None],
 }
 
+WHOLE_FORMS = tuple(form for form in CAUSAL_FORMS if "(B, " in form)  # of padding as well
+
 
 def role_of(filler: str) -> str:
     """ids, source, labels or what else it is, in whatever form."""

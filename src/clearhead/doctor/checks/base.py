@@ -43,6 +43,7 @@ class Check(Generic[SubjectT]):
         needs: names of the checks without which its answer means nothing.
         level: the lowest level at which it runs.
         of_tokens: it needs logits for each token, and does not apply to a model with one output per row.
+        against: what its failures contradict, where a finding does not say it; see `Evidence`.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Check(Generic[SubjectT]):
     needs: tuple[str, ...] = ()
     level: Level = "quick"
     of_tokens: bool = False
+    against: str = ""
 
     def checked(self, status: Outcome, note: str, start_time: float) -> Checked:
         """Its outcome, for the report. `start_time`: the `time.perf_counter` at its start."""
@@ -78,6 +80,7 @@ class Registry(Generic[SubjectT]):
         needs: tuple[str, ...] = (),
         level: Level = "quick",
         of_tokens: bool = False,
+        against: str = "",
     ) -> Callable[[Run[SubjectT]], Run[SubjectT]]:
         """See `Check`. `covers` need not repeat `id`; `holds` is the function's docstring unless it is given here."""
 
@@ -85,7 +88,7 @@ class Registry(Generic[SubjectT]):
             sentence = (holds or run.__doc__ or name).partition("\n")[0].rstrip(".")
             ids = tuple(dict.fromkeys((id, *covers)))
             self._checks.append(
-                Check(id, name, order, ids, sentence[:1].lower() + sentence[1:], run, needs, level, of_tokens)
+                Check(id, name, order, ids, sentence[:1].lower() + sentence[1:], run, needs, level, of_tokens, against)
             )
             return run
 
@@ -120,11 +123,18 @@ def answer(
         raise attempted.error
     if attempted.failed:
         return "skip", f"{BROKE} ({attempted.sentence(120)})", []
+    findings = [_weighed(finding, check.against) for finding in findings]
     open_ = [finding for finding in findings if finding.id not in allow]
     if open_:
         worst: Outcome = "fail" if any(finding.status == "fail" for finding in open_) else "warn"
         return worst, open_[0].title, findings
     return ("waived", f"{findings[0].id}: {allow[findings[0].id]}", findings) if findings else ("pass", "", [])
+
+
+def _weighed(finding: Finding, against: str) -> Finding:
+    """A failure contradicts something; what contradicts nothing is a warning."""
+    evidence = replace(finding.evidence, against=finding.evidence.against or against)
+    return replace(finding, evidence=evidence, status=finding.status if evidence.against else "warn")
 
 
 def joined(before: Sequence[Finding], findings: Iterable[Finding], check: str, allow: Container[str]) -> list[Finding]:
@@ -149,9 +159,15 @@ def finding(
     where: Where | None = None,
     picture: tuple[str, ...] = (),
     status: Status = "fail",
+    against: str = "",
 ) -> Finding:
-    """A finding, named after the most likely of its causes. `witness`: what was seen, in one sentence."""
+    """A finding, named after the most likely of its causes.
+
+    Args:
+        witness: what was seen, in one sentence.
+        against: what that contradicts, if not what the check says; a failure that contradicts nothing is a warning.
+    """
     ranked: Causes = ((causes, 1.0),) if isinstance(causes, str) else tuple(sorted(causes, key=lambda c: -c[1]))
-    evidence = Evidence(value, threshold, floor, witness)
+    evidence = Evidence(value, threshold, floor, witness, against)
     possible = tuple(PossibleCause(id, round(score, 3)) for id, score in ranked)
     return Finding(ranked[0][0], status, evidence, where or Where(), possible, picture)

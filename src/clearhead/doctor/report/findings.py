@@ -50,12 +50,17 @@ def excerpt(file: str | None, line: int | None) -> Excerpt | None:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured. A failure has a witness: two inputs, and an output that moved or stayed when it must not."""
+    """What was measured. A failure has a witness: two inputs, and an output that moved or stayed when it must not.
+
+    `against`: what the witness contradicts: something else that the model does or says, or what nobody can mean.
+    Without it a model is only unlike others, and the finding is a warning.
+    """
 
     value: float
     threshold: float
     noise_floor: float
     witness: str
+    against: str = ""
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,8 @@ class Finding(Record):
         name = self.where.module or ("the whole model" if self.where.file is None else "")
         yield f"{self.status.upper()} {self.id}  {self.title}  {name}".rstrip(), STYLE[self.status]
         yield labelled("evidence", self.evidence.witness), ""
+        if self.evidence.against and self.status == "fail":
+            yield labelled("against", self.evidence.against), ""
         if self.where.place:
             yield labelled("where", self.where.place_and_op), ""
         code = excerpt(self.where.file, self.where.line)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.docs import keeps_what_is_true
 from clearhead.doctor.calling.inputs import Inputs, Run
 from clearhead.doctor.calling.settings import setting
-from clearhead.doctor.checks.base import APART, Finding, Skipped, Subject, Where, attempt, finding, model_check
+from clearhead.doctor.checks.base import APART, Finding, Skipped, Status, Subject, Where, attempt, finding, model_check
 from clearhead.doctor.checks.dependence.causes import LEAK_FAULTS, leak_causes
 from clearhead.doctor.probes.attention import AttentionCall
 from clearhead.doctor.probes.dependency import DependencyMatrix, shape_of
@@ -21,24 +21,34 @@ from clearhead.doctor.spec import Assumption
 DEPENDENCY_FAULTS = (*LEAK_FAULTS, "A12", "A13", "M07", "M14", "M16", "N04", "S03", "I06")
 
 
-@model_check("M01", "dependencies", order=100, covers=DEPENDENCY_FAULTS, needs=APART)
+@model_check(
+    "M01", "dependencies", order=100, covers=DEPENDENCY_FAULTS, needs=APART, against="the kind of model that it is"
+)
 def dependencies(subject: Subject) -> list[Finding]:
     """Each logit depends on the tokens that it should depend on, and on no others."""
     shape, _ = shape_of(subject.matrix.alive)
     if subject.matrix.threshold >= 1:
         raise Skipped("rows move one another as much as their own tokens move them")
     if shape == "deaf":
-        return [finding((("A12", 0.5), ("I06", 0.3), ("M07", 0.2)), "no token moves any logit", value=0.0)]
+        causes = (("A12", 0.5), ("I06", 0.3), ("M07", 0.2))
+        return [finding(causes, "no token moves any logit", value=0.0, status=_if_it_attends(subject))]
     is_bigram = subject.looks_back_only and (subject.spec.window == 1 or subject.attention_place == Where())
     if shape == "alone" and not is_bigram and not _only_asks(subject):
         causes, witness = (("A12", 0.6), ("M04", 0.2), ("A13", 0.2)), "each logit depends on its own token alone"
         legal = torch.ones_like(subject.matrix.alive)
         picture = subject.matrix.picture(legal.tril() if subject.looks_back_only else legal)
-        return [finding(causes, witness, value=0.0, where=subject.attention_place, picture=picture)]
+        where, status = subject.attention_place, _if_it_attends(subject)
+        return [finding(causes, witness, value=0.0, where=where, picture=picture, status=status)]
     if subject.looks_back_only:
         findings = leaks(subject, subject.matrix, subject.run) or _gaps(subject, subject.matrix)
         return findings + _turned_round(subject)
     return _one_sided(subject, subject.matrix)
+
+
+def _if_it_attends(subject: Subject) -> Status:
+    """A failure where an attention looks at other tokens: then its output is lost. Else it may read something else."""
+    maps = (attention.allowed for attention in subject.attentions if len({*attention.allowed.shape}) == 1)
+    return "fail" if any(int(allowed.sum()) > int(allowed.diagonal().sum()) for allowed in maps) else "warn"
 
 
 def _only_asks(subject: Subject) -> bool:

@@ -1,6 +1,5 @@
 """Whether the order of tokens matters, and whether rotary positions measure distance."""
 
-import re
 from dataclasses import replace
 
 import torch
@@ -8,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
-from clearhead.doctor.calling.names import POSITION_TABLE, code_of
-from clearhead.doctor.checks.base import SOUND, Causes, Finding, Skipped, Status, Subject, Where, finding, model_check
+from clearhead.doctor.calling.names import POSITION_TABLE
+from clearhead.doctor.checks.base import SOUND, Causes, Finding, Skipped, Subject, Where, finding, model_check
 from clearhead.doctor.checks.parts.effects import SAME, effect, moves, with_options
 from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.localization import first_guilty, locate, token_reading, trace_modules
@@ -17,7 +16,8 @@ from clearhead.doctor.probes.locations import owner_of, place_of_call
 from clearhead.doctor.probes.tensors import axis_of, is_same, relative_change
 from clearhead.doctor.probes.tracing import ModuleCall
 
-SERIES = re.compile(r"\b(seq(uence)?(_?len(gth)?)?|time_?(step|serie)s?|series|signals?|window_size|days?)\b", re.I)
+TABLE = "that it holds positions"
+ROTATION = "what a rotation is for: that scores depend on distances"
 UNEVEN = 1e-3  # of the scores' spread
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
 
@@ -56,14 +56,14 @@ def _without_order(subject: Subject, *, source: bool) -> list[Finding]:
     if value > SAME or relative_change(before, subject.run(inputs.with_tokens(source, alike))) <= SAME:
         return []  # or neither is read
     where, causes = _idle_table(subject), (("S07", 0.9), ("P01", 0.1)) if source else (("P01", 1.0),)
-    # words have an order, and so have pictures and series; other numbers may be a set, or come with their positions
-    is_whole = subject.gives_rows and (subject.convention.reads_pictures or SERIES.search(code_of(subject.original)))
-    status: Status = "fail" if where is not None or is_whole or subject.convention.reads_words(role) else "warn"
+    # numbers may be a set, or come with their positions; and so may ids of which one class is made
+    has_order = subject.convention.reads_words(role) and (source or not subject.gives_rows)
+    against = TABLE if _tables(subject) else "that each token has logits of its own" if has_order else ""
     witness = f"swapping tokens {i} and {j} swaps their logits and moves no others: order does not matter"
     if source:
         witness, reading = f"swapping tokens {i} and {j} of the source moves no logit", token_reading(subject.calling.S)
         where = where or locate(subject.model, subject.run, *subject.swapped(source=True), reading, _meet).where
-    return [finding(causes, witness, value=value, threshold=SAME, where=where, status=status)]
+    return [finding(causes, witness, value=value, threshold=SAME, where=where, against=against)]
 
 
 def _meet(alive: Tensor) -> bool:
@@ -99,8 +99,8 @@ def _order_at_first_mixing(subject: Subject) -> list[Finding]:
     where = _idle_table(subject) or place_of_call(call)
     witness = f"swapping tokens {n - 3} and {n - 2} does not change the output of {name} for the last token"
     witness += f"; {tables[0][0]} exists, but no attention uses it" if tables else ""
-    status: Status = "fail" if tables else "warn"
-    return [finding("P01", witness, value=value, threshold=SAME, where=where, status=status)]
+    against = TABLE if tables else ""
+    return [finding("P01", witness, value=value, threshold=SAME, where=where, against=against)]
 
 
 def _is_known_before(call: ModuleCall, exchanged: ModuleCall, n: int) -> bool:
@@ -192,7 +192,9 @@ def _rotation(subject: Subject, call: ModuleCall) -> list[Finding]:
     causes: Causes = (("P06", 0.8), ("P05", 0.2)) if one_sided else (("P05", 0.7), ("P06", 0.3))
     if worst / spread < ROUNDED:
         causes = (("P08", 0.7), ("P05", 0.2), ("P06", 0.1))
-    return [finding(causes, witness, value=worst / spread, threshold=UNEVEN, where=place_of_call(call))]
+    return [
+        finding(causes, witness, value=worst / spread, threshold=UNEVEN, where=place_of_call(call), against=ROTATION)
+    ]
 
 
 def _unevenness(scores: Tensor, visible: Tensor) -> tuple[float, tuple[int, int]]:
@@ -239,7 +241,16 @@ def _turned_values(subject: Subject, first: AttentionCall, call: ModuleCall) -> 
     if off < 1e-3 or float((lengths - lengths[-1])[n // 2 :].abs().max()) > 1e-3 * float(lengths[-1]):
         return []
     witness = f"values of equal tokens differ between positions by {off:.1e}, but are equally long: they are rotated"
-    return [finding((("P06", 0.9), ("P05", 0.1)), witness, value=off, threshold=1e-3, where=place_of_call(call))]
+    return [
+        finding(
+            (("P06", 0.9), ("P05", 0.1)),
+            witness,
+            value=off,
+            threshold=1e-3,
+            where=place_of_call(call),
+            against=ROTATION,
+        )
+    ]
 
 
 def _is_even_before(subject: Subject, equal: Inputs, call: ModuleCall) -> bool:

@@ -8,12 +8,18 @@ import torch
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import parameters_of
 from clearhead.doctor.checks.base import Causes, Finding, Status, Subject, Where, finding
-from clearhead.doctor.checks.padding.masks import ROWS, Padding, PaddingToken, padding_masks, padding_tokens
+from clearhead.doctor.checks.padding.masks import (
+    LENGTH_THRESHOLD,
+    ROWS,
+    Padding,
+    PaddingToken,
+    padding_masks,
+    padding_tokens,
+)
 from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.tensors import change_of
 from clearhead.doctor.spec import Assumption
 
-LENGTH_THRESHOLD = 1e-3  # of the logits' spread, where shapes differ, and with them the order of sums
 MORE = 3  # tokens of padding
 POOLED: Causes = (("M22", 0.8), ("M11", 0.2))
 OWN_MIXERS = {"conv1d", "conv2d", "fft", "gru", "lstm", "rnn_tanh"}  # no mask reaches them

@@ -5,13 +5,20 @@ from inspect import signature
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import CACHE, LENGTHS, MASK, POSITIONS, is_of_a_library, parameters_of
 from clearhead.doctor.checks.base import SOUND, Finding, Skipped, Status, Subject, finding, model_check
-from clearhead.doctor.checks.padding.amounts import LENGTH_THRESHOLD, MORE, beside_padding, own_mixer
-from clearhead.doctor.checks.padding.masks import PaddingMask, padding_masks
+from clearhead.doctor.checks.padding.amounts import MORE, beside_padding, own_mixer
+from clearhead.doctor.checks.padding.masks import LENGTH_THRESHOLD, PaddingMask, padding_masks
 from clearhead.doctor.probes.tensors import change_of
 from clearhead.doctor.spec import Assumption
 
 
-@model_check("P04", "left padding", order=170, needs=(*SOUND, "paddings"), of_tokens=True)
+@model_check(
+    "P04",
+    "left padding",
+    order=170,
+    needs=(*SOUND, "paddings"),
+    of_tokens=True,
+    against="the same prompt without padding",
+)
 def left_padding(subject: Subject) -> list[Finding]:
     """A prompt with padding in front has the same logits as without it, given its mask and its positions."""
     if not subject.looks_back_only or subject.convention.has_source:

@@ -2,13 +2,13 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from clearhead.doctor.calling.inputs import KEEP_FORMS, Inputs, role_of
+from clearhead.doctor.calling.inputs import CAUSAL_FORMS, KEEP_FORMS, WHOLE_FORMS, Inputs, role_of
 from clearhead.doctor.calling.names import (
     CACHE,
     LENGTHS,
@@ -25,6 +25,7 @@ from clearhead.doctor.probes.tensors import change_of
 from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, recorded_ops
 
 THRESHOLD = 1e-4  # of the logits' spread: rounding stays far below
+LENGTH_THRESHOLD = 1e-3  # of the logits' spread, where shapes differ, and with them the order of sums
 ROWS = 3
 ELSEWHERE = re.compile(r"^(encoder|cross|memory)")  # of a source, where there is one
 MASK_NAMES = ("mask", "src_mask", "source_mask", "tgt_mask", "trg_mask")
@@ -87,7 +88,7 @@ class PaddingMask(Padding):
     @property
     def keeps_what_is_one(self) -> bool:
         """Whether True or 1 means a real token."""
-        return "keep" in self.form or self.form == "lengths"
+        return "keep" in self.form or "sees" in self.form or self.form == "lengths"
 
     def run(self, batch: Inputs, more: Mapping[str, object] | None = None, *, graph: bool = False) -> Tensor:
         """Logits (B, T, V) under the mask."""
@@ -95,7 +96,9 @@ class PaddingMask(Padding):
 
     def arguments(self, batch: Inputs) -> dict[str, object]:
         """What `forward` is given."""
-        return dict.fromkeys(self.names, KEEP_FORMS[self.form](batch.kept(self.source)))
+        is_whole = self.form in CAUSAL_FORMS
+        mask = CAUSAL_FORMS[self.form](batch) if is_whole else KEEP_FORMS[self.form](batch.kept(self.source))
+        return dict.fromkeys(self.names, mask)
 
     def move(self, *, after_first: bool = False) -> float:
         """How far the logits of real tokens move when the tokens under the padding change, relative to their spread.
@@ -122,6 +125,15 @@ class PaddingMask(Padding):
             with attempt():
                 known[key] = self.move()
         return known[key]
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether it is as good as no mask where it hides nothing, if the model takes none as well."""
+        subject, optional = self.subject, {p.name for p in parameters_of(self.subject.model) if p.default is None}
+        if subject.gives_rows or not {*self.names} <= optional - {*dict(subject.convention.call)}:
+            return True  # without a mask, rows may be pooled in another way
+        inputs = subject.inputs(ROWS, salt=5)
+        return change_of(subject.run(inputs), self.run(inputs)) <= LENGTH_THRESHOLD
 
     @property
     def is_read(self) -> bool:
@@ -152,8 +164,18 @@ def padding_masks(subject: Subject) -> list[PaddingMask]:
 
 
 def hiding_mask(subject: Subject, names: tuple[str, ...], source: bool) -> PaddingMask | None:
-    """The mask in the first form under which, given as these parameters, padding has no effect."""
-    return next((mask for mask in masks_taken(subject, names, source) if mask.moved <= THRESHOLD), None)
+    """The mask in a form under which, given as these parameters, padding has no effect, and best nothing else has."""
+    return neutral_first(mask for mask in masks_taken(subject, names, source) if mask.moved <= THRESHOLD)
+
+
+def neutral_first(masks: Iterable[PaddingMask]) -> PaddingMask | None:
+    """The first that is as good as no mask where it hides nothing; failing that, the first."""
+    first: PaddingMask | None = None
+    for mask in masks:
+        if mask.is_neutral:
+            return mask
+        first = first or mask
+    return first
 
 
 def first_mask(subject: Subject, name: str, source: bool) -> PaddingMask | None:
@@ -162,8 +184,12 @@ def first_mask(subject: Subject, name: str, source: bool) -> PaddingMask | None:
 
 
 def masks_taken(subject: Subject, names: tuple[str, ...], source: bool) -> Iterator[PaddingMask]:
-    """The mask in every form that these parameters take; one that is named after lengths holds lengths."""
-    forms = ("lengths",) if LENGTHS.search(names[0]) else KEEP_FORMS
+    """The mask in every form that these parameters take; one that is named after lengths holds lengths.
+
+    What looks back only may want the whole mask from its caller, that of the future as well.
+    """
+    wholes = WHOLE_FORMS if subject.looks_back_only and not source else ()
+    forms = ("lengths",) if LENGTHS.search(names[0]) else (*KEEP_FORMS, *wholes)
     masks = (PaddingMask(subject, source, names, form) for form in forms)
     return (mask for mask in masks if mask.moved != math.inf and mask.is_read)
 

@@ -10,7 +10,6 @@ from clearhead.doctor.calling.names import LABELS, LENGTHS, PADDING, START, para
 from clearhead.doctor.calling.outputs import follow
 from clearhead.doctor.checks.base import APART, Causes, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.checks.padding.amounts import (
-    LENGTH_THRESHOLD,
     POOLED,
     amounts,
     by_token,
@@ -19,6 +18,7 @@ from clearhead.doctor.checks.padding.amounts import (
     where_not_given,
 )
 from clearhead.doctor.checks.padding.masks import (
+    LENGTH_THRESHOLD,
     MASK_NAMES,
     ROWS,
     THRESHOLD,
@@ -26,6 +26,7 @@ from clearhead.doctor.checks.padding.masks import (
     hiding_mask,
     mask_parameters,
     masks_taken,
+    neutral_first,
     padding_tokens,
 )
 from clearhead.doctor.checks.padding.padded_rows import other_rows
@@ -42,7 +43,7 @@ FAINT = 1e-6  # of the logits' spread: what a mask of -inf hides moves less
 PLAIN = "attention_mask"
 
 
-@model_check("M11", "paddings", order=160, covers=PADDING_FAULTS, needs=APART)
+@model_check("M11", "paddings", order=160, covers=PADDING_FAULTS, needs=APART, against="its own padding mask or token")
 def paddings(subject: Subject) -> list[Finding]:
     """Tokens under a padding mask do not move the logits of real tokens."""
     masks, tokens = mask_parameters(subject), padding_tokens(subject)
@@ -90,7 +91,7 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     masks: list[PaddingMask] = []
     for mask in masks_taken(subject, names, source):
         masks.append(mask)
-        if mask.moved <= FAINT and expected in (None, mask.keeps_what_is_one):
+        if mask.moved <= FAINT and expected in (None, mask.keeps_what_is_one) and mask.is_neutral:
             break  # no other form can hide it better
     meant = [mask for mask in masks if expected in (None, mask.keeps_what_is_one)]
     inert = [mask for mask in masks if mask.moved <= THRESHOLD]
@@ -108,7 +109,7 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     right = [mask for mask in inert if mask in meant]
     if right:
         subject.journal.paths.append(str(right[0]))
-        best = min(right, key=lambda mask: mask.moved)
+        best = neutral_first(sorted(right, key=lambda mask: mask.moved > SURE)) or right[0]
         is_one = len(subject.convention.held(subject.inputs())) == 1
         return _outweighed(best) or _whole(best) or (is_one and not best.is_future and _amounts(best)) or []
     if not inert and name in MASK_NAMES and (expected is None or subject.looks_back_only):
@@ -167,13 +168,10 @@ def _behind_the_first(masks: list[PaddingMask]) -> list[Finding]:
 
 def _whole(mask: PaddingMask) -> list[Finding]:
     """A mask that hides nothing is as good as none."""
-    subject, names = mask.subject, {p.name for p in parameters_of(mask.subject.model) if p.default is None}
-    if subject.gives_rows or not {*mask.names} <= names - {*dict(subject.convention.call)}:
-        return []  # without a mask, rows may be pooled in another way
-    inputs = subject.inputs(ROWS, salt=5)
-    value = change_of(subject.run(inputs), mask.run(inputs))
-    if value <= LENGTH_THRESHOLD:
+    if mask.is_neutral:
         return []
+    subject, inputs = mask.subject, mask.subject.inputs(ROWS, salt=5)
+    value = change_of(subject.run(inputs), mask.run(inputs))
     witness = f"{mask} that hides nothing moves logits by {value:.1e} of their spread, compared with no mask"
     causes: Causes = (("M12", 0.6), ("M11", 0.4)) if math.isfinite(value) else (("M14", 0.6), ("M12", 0.4))
     return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=subject.attention_place)]

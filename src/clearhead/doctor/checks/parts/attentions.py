@@ -22,7 +22,14 @@ PLAIN_STEPS = 8  # between a projection and the attention that reads it
 ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still make up for a missing scale
 
 
-@model_check("A03", "attention", order=90, covers=("A07", "A09", "A14", "P13"), needs=("finite", "layouts"))
+@model_check(
+    "A03",
+    "attention",
+    order=90,
+    covers=("A07", "A09", "A14", "P13"),
+    needs=("finite", "layouts"),
+    against="its own product with the values",
+)
 def attention(subject: Subject) -> list[Finding]:
     """Attention weights sum to one over the keys, and each head reads one head's keys."""
     maps, flow = subject.attentions, Flow(subject.inside.calls)
@@ -173,17 +180,20 @@ def _slope(bias: Tensor, allowed: Tensor) -> Tensor | None:
     return slope if bool(even.all()) and bool((slope.abs() > 1e-6).all()) else None
 
 
-@model_check("A01", "scales", order=95, covers=("A02",), needs=("finite",))
+@model_check("A01", "scales", order=95, covers=("A02",), needs=("finite",), against="the width of its heads")
 def scales(subject: Subject) -> list[Finding]:
     """Scores are products divided by the root of a head's width, unless something else makes up for it."""
     calls = subject.inside_fresh.calls
     flow, maps = Flow(calls), list(attentions(calls))
     if not maps:
         raise Skipped("no attention was found among its operations")
-    for attention in maps:
-        if attention.query is None or attention.key is None:
+    learned = [_scale(Flow(subject.inside.calls), other, other.query)[0] for other in subject.attentions]
+    for number, attention in enumerate(maps):
+        if attention.query is None or attention.key is None or number >= len(learned):
             continue
         scale, width = _scale(flow, attention, attention.query)
+        if learned[number] != scale:
+            continue  # with other weights it is another
         if scale is None or width < 4 or _is_declared(subject, scale):
             continue
         ratio, where = scale * width**0.5, subject.place_of(attention.call)
@@ -231,8 +241,10 @@ def _other_sizes(subject: Subject, flow: Flow, attention: AttentionCall, width: 
     return [(size, noun) for size, noun in sizes if size != width]
 
 
-def _scale(flow: Flow, attention: AttentionCall, query: Tensor) -> tuple[float | None, int]:
+def _scale(flow: Flow, attention: AttentionCall, query: Tensor | None) -> tuple[float | None, int]:
     """What the product of the projections is multiplied by, None if it cannot be told, and the width of a head."""
+    if query is None:
+        return None, 0
     product = attention.score_product
     if product is None or product.call.name != "einsum":
         return scale_of(flow, attention), query.shape[-1]

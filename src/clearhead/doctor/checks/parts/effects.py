@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from clearhead.doctor.calling import Inputs
 from clearhead.doctor.calling.names import parameters_of
 from clearhead.doctor.calling.outputs import leaves
+from clearhead.doctor.calling.outputs import tensors as returned
 from clearhead.doctor.probes.tensors import relative_change
 from clearhead.doctor.probes.tracing import quiet
 from clearhead.doctor.problems import attempt
@@ -35,6 +36,11 @@ def beside(subject: Subject, inputs: Inputs) -> list[Tensor]:
     returned = leaves(subject.convention.raw(subject.model, inputs))
     tensors = [leaf for path, leaf in returned if len(path) == 1 and path != subject.convention.output]
     return [leaf for leaf in tensors if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() <= 3]
+
+
+def all_of(subject: Subject, inputs: Inputs) -> list[Tensor]:
+    """All numbers that are returned."""
+    return [part for part in returned(subject.convention.raw(subject.model, inputs)) if part.is_floating_point()]
 
 
 def with_options(subject: Subject, inputs: Inputs) -> list[Tensor]:

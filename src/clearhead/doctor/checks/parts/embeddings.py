@@ -52,7 +52,7 @@ def _token_types(subject: Subject) -> list[Finding]:
         return []
     read = f"is read at one row, whatever {name} are" if moves(subject, [tables[table].weight]) else "is never read"
     where = owner_of(subject.model, f"{table}.weight")
-    return [finding("E07", f"other {name} move no logit, and {table} {read}", value=0.0, where=where)]
+    return [finding("E07", f"other {name} move no logit, and {table} {read}", value=0.0, where=where, against=name)]
 
 
 def _last_position(subject: Subject) -> list[Finding]:
@@ -64,7 +64,8 @@ def _last_position(subject: Subject) -> list[Finding]:
             continue
         T, most = len(rows), len(table)
         counted = T > 2 and bool((rows.diff() == 1).all())
-        if not counted or int(rows[0]) == 0 or not _takes(subject, most) or not T < most <= MAX_TOKENS:
+        limit = _takes(subject, most)
+        if not counted or int(rows[0]) == 0 or limit is None or not T < most <= MAX_TOKENS:
             continue
         with attempt() as attempted:
             subject.run(subject.inputs(1, T=most))
@@ -73,7 +74,8 @@ def _last_position(subject: Subject) -> list[Finding]:
                 f"tokens 0 to {T - 1} read rows {int(rows[0])} to {int(rows[-1])} of {most}: row 0 is never read, and "
                 f"{most} tokens, as many as it should take, fail ({message_of(attempted.error, 80)})"
             )
-            return [finding((("P10", 0.7), ("P03", 0.3)), witness, where=subject.place_of(call))]
+            against = "" if "pos" in limit else f"its own {limit}"  # which may count positions, and not tokens
+            return [finding((("P10", 0.7), ("P03", 0.3)), witness, where=subject.place_of(call), against=against)]
     return []
 
 
@@ -83,10 +85,11 @@ def _rows_read(call: ModuleCall) -> tuple[Tensor | None, Tensor | None]:
     return (None, None) if ids is None or not ids.numel() else (ids.reshape(-1, ids.shape[-1])[0], table)
 
 
-def _takes(subject: Subject, n: int) -> bool:
-    """Whether a setting of the model says that it takes n tokens."""
+def _takes(subject: Subject, n: int) -> str | None:
+    """The setting of the model that says that it takes n tokens."""
     owners = (settings for m in subject.original.modules() for settings in (vars(m), settings_of(m)))
-    return any(value == n for settings in owners for name, value in settings.items() if LENGTHS.search(name))
+    named = ((name, value) for settings in owners for name, value in settings.items() if LENGTHS.search(name))
+    return next((name for name, value in named if value == n), None)
 
 
 def _sizes(subject: Subject) -> list[Finding]:
@@ -117,12 +120,10 @@ def _size(subject: Subject, flow: Flow, index: int) -> list[Finding]:
     ratio = _drowned(flow, at)
     if abs(scale - 1) > 1e-3 and abs(scale / root - 1) > 1e-2:
         witness = f"embeddings are multiplied by {scale:g}; the root of their width is {root:.3g}"
-        is_turned = abs(scale * root - 1) < 1e-2 and ratio < FAINT  # divided by what they are to be multiplied by
-        status: Status = "fail" if is_turned else "warn"
-        return [finding("E03", witness, value=scale, threshold=root, where=where, status=status)]
+        return [finding("E03", witness, value=scale, threshold=root, where=where)]
     if ratio < FAINT:
         witness = f"fresh token embeddings are {ratio:.2g} times as large as the positions added to them"
-        return [finding("E03", witness, value=ratio, threshold=FAINT, where=where, status="warn")]
+        return [finding("E03", witness, value=ratio, threshold=FAINT, where=where)]
     return []
 
 
@@ -140,7 +141,9 @@ def _drowned(flow: Flow, at: int) -> float:
     return 1.0
 
 
-@model_check("E04", "fresh loss", order=330, needs=("finite",), of_tokens=True)
+@model_check(
+    "E04", "fresh loss", order=330, needs=("finite",), of_tokens=True, against="ln V, which equal probabilities give"
+)
 def fresh_loss(subject: Subject) -> list[Finding]:
     """The loss of a fresh model is near ln V: it gives every token about the same probability."""
     is_fresh, reason = freshness(subject.fresh, subject.spec.fresh)

@@ -8,12 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.doctor.calling.names import POSITION_TABLE, parameters_of
+from clearhead.doctor.calling.names import POSITION_TABLE
 from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, finding, model_check
 from clearhead.doctor.checks.parts.effects import (
     NUDGE,
     SAME,
+    all_of,
     beside,
     effect,
     knows_order,
@@ -21,10 +22,11 @@ from clearhead.doctor.checks.parts.effects import (
     padding_rows,
     with_options,
 )
+from clearhead.doctor.probes.flow import Flow
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import layer_of, owner_of
-from clearhead.doctor.probes.mentions import is_mentioned
 from clearhead.doctor.probes.norms import is_norm
+from clearhead.doctor.probes.products import CARRYING, RESHAPING
 from clearhead.doctor.state_guard import twin
 
 TRIED = 24  # parameters without gradient whose effect is looked at
@@ -48,6 +50,7 @@ EXPLAIN = {
 SHARE = 1 / 8  # of a matrix: fewer rows without a gradient may be units that are inactive on these tokens
 HEARD = 0.1  # of the effect of the other rows: inactive units stay inactive under so small a change
 STEPS = 3
+EFFECT = "the effect that it has"
 FAR = 0.1  # of a parameter's size, or at least this much: how far a step goes
 
 
@@ -81,7 +84,7 @@ def gradients(subject: Subject) -> list[Finding]:
         beside_it = tensors(subject.convention.raw(subject.model, subject.inputs()))
         if any(tensor.requires_grad for tensor in beside_it) or not moves(subject, model.parameters()):
             raise Skipped("what was taken for its logits may not be what it learns from")
-        return [finding("I06", "the logits have no graph: no part of the model can learn")]
+        return [finding("I06", "the logits have no graph: no part of the model can learn", against=EFFECT)]
     gradients = {name for name, gradient in led_to.items() if gradient.any()}
     bare = {name: p for name, p in model.named_parameters() if p.requires_grad and name not in gradients}
     cut: list[str] = []
@@ -103,7 +106,8 @@ def gradients(subject: Subject) -> list[Finding]:
         return findings
     if len(idle) == 1 and POSITION_TABLE.search(idle[0]) and not knows_order(subject):  # else a whole part is idle
         witness = f"{idle[0]} has no effect on any logit"
-        findings.append(finding("P01", witness, value=0.0, where=owner_of(model, idle[0])))
+        where = owner_of(model, idle[0])
+        findings.append(finding("P01", witness, value=0.0, where=where, against="that it holds positions"))
     else:
         findings.append(_left_out(subject, idle, reached, called))
     return findings
@@ -163,36 +167,30 @@ def _cut_off(model: nn.Module, cut: list[str]) -> Finding:
     while last + 1 < len(order) and order[last + 1] in cut:
         last += 1  # the cut lies behind the last parameter of an unreached run
     witness = f"other values in {order[last]} move the logits, but no gradient reaches it"
-    return finding("I06", witness, value=0.0, where=owner_of(model, order[last], own_code=True))
+    return finding("I06", witness, value=0.0, where=owner_of(model, order[last], own_code=True), against=EFFECT)
 
 
 def _left_out(subject: Subject, idle: Sequence[str], reached: set[str], called: Counter[str]) -> Finding:
-    """Weights without effect: a fault if a matrix beside others that have one was left out of its layer."""
-    model, arguments = subject.model, dict(subject.convention.call)
-    names = [p.name for p in parameters_of(model) if p.name not in arguments]
-    takes_more = any(OTHER_INPUT.search(name) and not USUAL_INPUT.search(name) for name in names)
-    lost = [] if takes_more else [name for name in idle if _is_lost_part(model, name, reached, called)]
+    """Weights without effect: a fault if parts that are like them have one, else perhaps an option that is not used."""
+    model = subject.model
     for name in idle:
         if stand_in := _stand_in(model, name, called):
             part = _uncalled(model, name, called)
             witness = f"{part} is never called, and {stand_in}, which is like it, {called[stand_in]} times in one pass"
-            return finding((("A13", 0.9), ("I02", 0.1)), witness, value=0.0, where=owner_of(model, part, own_code=True))
-    dropped = _dropped_layer(model, idle, reached, called)
-    # of several inputs, one may not be looked at in these rows, such as pictures that no token stands for
-    is_single = sum(filler.startswith("ids") for filler in arguments.values()) < 2
-    is_inside = dropped is not None and any(name.startswith(f"{dropped.split('.')[0]}.") for name in reached)
-    if dropped is not None and not lost and (is_single or is_inside):
-        witness = f"{dropped} is called, and other values in all of its weights move no logit: its output is dropped"
+            where = owner_of(model, part, own_code=True)
+            return finding((("A13", 0.9), ("I02", 0.1)), witness, value=0.0, where=where, against="the part beside it")
+    dropped = _dropped_layer(subject, idle, reached, called)
+    if dropped is not None:
+        witness = f"{dropped} is called, and other values in all of its weights move nothing: its output is dropped"
         where = owner_of(model, next(name for name in idle if layer_of(name) == dropped), own_code=True)
-        return finding((("A13", 0.8), ("N04", 0.2)), witness, value=0.0, where=where)
-    forgotten = [] if lost else [name for name in idle if not is_mentioned(model, _uncalled(model, name, called))]
-    first = (lost or forgotten or idle)[0]
+        return finding((("A13", 0.8), ("N04", 0.2)), witness, value=0.0, where=where, against="the layers beside it")
+    lost = [name for name in idle if _is_lost_part(subject, name, reached, called)]
+    first = (lost or idle)[0]
     listed = ", ".join(idle[:3]) + (f" and {len(idle) - 3} more" if len(idle) > 3 else "")
     norm = is_norm(model.get_submodule(first.rpartition(".")[0])) and layer_of(first) is None
     causes = (("N03", 0.8), ("A13", 0.2)) if norm else (("A13", 1.0),)
-    witness, where = f"other values in {listed} move no logit", owner_of(model, first)
-    witness += f", and no code mentions {_uncalled(model, first, called)} but where it is made" if forgotten else ""
-    return finding(causes, witness, value=0.0, where=where, status="fail" if lost or forgotten else "warn")
+    witness, against = f"other values in {listed} move no logit", "the maps beside it" if lost else ""
+    return finding(causes, witness, value=0.0, where=owner_of(model, first), against=against)
 
 
 def _stand_in(model: nn.Module, name: str, called: Counter[str]) -> str | None:
@@ -219,29 +217,48 @@ def _uncalled(model: nn.Module, name: str, called: Counter[str]) -> str:
     return next((o for o in owners if o not in called and not isinstance(model.get_submodule(o), containers)), name)
 
 
-def _dropped_layer(model: nn.Module, idle: Sequence[str], reached: set[str], called: Counter[str]) -> str | None:
-    """The first layer of a stack that is called, and none of whose matrices has an effect."""
+def _dropped_layer(subject: Subject, idle: Sequence[str], reached: set[str], called: Counter[str]) -> str | None:
+    """The first layer that is called and has no effect on anything that is returned, beside layers that have one."""
+    model = subject.model
     layers = dict.fromkeys(layer for name in idle if (layer := layer_of(name)) is not None)
     for layer in layers:
-        matrices = [name for name, p in model.named_parameters() if name.startswith(f"{layer}.") and p.dim() > 1]
-        if layer in called and len(matrices) > 1 and not reached & {*matrices} and {*matrices} & {*idle}:
+        matrices = {name: p for name, p in model.named_parameters() if name.startswith(f"{layer}.") and p.dim() > 1}
+        stack = layer.rpartition(".")[0]
+        if layer not in called or len(matrices) < 2 or reached & {*matrices} or not {*matrices} & {*idle}:
+            continue
+        if (
+            any(name.startswith(f"{stack}.") for name in reached)
+            and effect(subject, matrices.values(), of=all_of) <= SAME
+        ):
             return layer
     return None
 
 
-def _is_lost_part(model: nn.Module, name: str, reached: set[str], called: Counter[str]) -> bool:
-    """Whether it stands in a sublayer that is called, beside matrices that have an effect."""
-    path = name.rpartition(".")[0]
-    around = path.rpartition(".")[0]
-    while around and around not in called:  # a list or a sequence is never called itself
-        around = around.rpartition(".")[0]
-    if layer_of(around.rpartition(".")[0]) is None or model.get_parameter(name).dim() < 2:
+def _is_lost_part(subject: Subject, name: str, reached: set[str], called: Counter[str]) -> bool:
+    """Whether it is a map whose output nothing uses, beside at least two like it that have an effect."""
+    model, part = subject.model, _uncalled(subject.model, name, called)
+    part = name.rpartition(".")[0] if part == name else part
+    owner, _, key = part.rpartition(".")
+    if not called[owner] or model.get_parameter(name).dim() < 2 or not _is_thrown_away(subject, part):
         return False
-    beside = [other for other in reached if other.startswith(around + ".") and model.get_parameter(other).dim() > 1]
-    return len(beside) >= (2 if path in called else 1)
+    children = dict(model.get_submodule(owner).named_children())
+    alike = [other for other, child in children.items() if other != key and _shapes(child) == _shapes(children[key])]
+    return sum(any(f.startswith(f"{owner}.{other}.".lstrip(".")) for f in reached) for other in alike) >= 2
 
 
-@model_check("I06", "slices", order=270, needs=(*STEADY, "gradients"))
+def _is_thrown_away(subject: Subject, path: str) -> bool:
+    """Whether a module is not called, or its output is only moved about and then forgotten."""
+    flow, module = Flow(subject.inside.calls), subject.model.get_submodule(path)
+    open_ = [index for index, call in enumerate(flow.calls) if call.module is module]
+    while open_:
+        index = open_.pop()
+        if flow.calls[index].module is not module and flow.calls[index].name not in CARRYING | RESHAPING:
+            return False
+        open_ += flow.readers(index)
+    return True
+
+
+@model_check("I06", "slices", order=270, needs=(*STEADY, "gradients"), against="the effect that they have")
 def slices(subject: Subject) -> list[Finding]:
     """A gradient reaches every part of a fused matrix, such as that of queries, keys and values."""
     if subject.is_large:
@@ -265,7 +282,7 @@ def slices(subject: Subject) -> list[Finding]:
     return []
 
 
-@model_check("I04", "births", order=280, needs=STEADY, of_tokens=True)
+@model_check("I04", "births", order=280, needs=STEADY, of_tokens=True, against="the gradients of its other matrices")
 def births(subject: Subject) -> list[Finding]:
     """A gradient reaches every matrix that starts at zero within a few steps."""
     is_fresh, reason = freshness(subject.fresh, subject.spec.fresh)

@@ -43,8 +43,11 @@ def norms(subject: Subject) -> list[Finding]:
             problems.append(attempted.kind)
         elif value > MOVED and not _is_meant_to(subject, call):
             witness = f"changing one position of the input of {call.name} moves its output at others, by {value:.1e}"
-            where = place_of_call(call)
-            return [finding((("N01", 0.9), ("N02", 0.1)), witness, value=value, threshold=MOVED, where=where)]
+            where, causes = place_of_call(call), (("N01", 0.9), ("N02", 0.1))
+            against = (
+                "" if subject.kind == "bidirectional" else "its kind: later tokens move what is made of earlier ones"
+            )
+            return [finding(causes, witness, value=value, threshold=MOVED, where=where, against=against)]
     if calls and len(problems) == len(calls):
         raise Skipped(f"none of its norms can be called by itself ({problems[0]})")
     return _unusual(subject, calls)
@@ -98,7 +101,7 @@ def _divisor(subject: Subject, call: ModuleCall) -> str | None:
     return next((oddity or None for oddity, root in roots if abs(root / divisor - 1) < EXACT), None)
 
 
-@model_check("N12", "query norms", order=80, covers=("N05",), needs=("finite",))
+@model_check("N12", "query norms", order=80, covers=("N05",), needs=("finite",), against="how its queries are read")
 def query_norms(subject: Subject) -> list[Finding]:
     """Keys and values are normalized as queries are."""
     for call, norm in _suspects(subject.module_calls):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import code_of
-from clearhead.doctor.checks.base import Finding, Skipped, Status, Subject, Where, finding, model_check
+from clearhead.doctor.checks.base import Finding, Skipped, Subject, Where, finding, model_check
 from clearhead.doctor.probes.locations import around, is_own, layer_of, owner_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.probes.products import LINEAR, NORMS, PRODUCTS
@@ -23,7 +23,7 @@ LEFT = 0.01  # of the largest number: what a norm's epsilon may change
     "streams",
     order=310,
     covers=("N03", "N04", "N10"),
-    needs=("finite", "layouts", "residuals"),
+    needs=("finite", "memory", "layouts", "residuals"),
 )
 def streams(subject: Subject) -> list[Finding]:
     """The sublayers of a layer take their residual alike, no dropout lies on the stream, and a norm ends it."""
@@ -67,15 +67,15 @@ def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
         witness = f"in {layer}, one sublayer is added to its input after a norm, and another to its input before it"
         # this is a fault only beside a sublayer that reads the stream through a norm of its own
         reads_norm = any(not from_norm[other] and _reads_through_norm(steps[other], calls) for other in numbers)
-        status: Status = "warn"
+        against = ""
         owners = [layer]  # the norm stands before all that the layer does, or the branch reads what it is added to
         if not _reads_through_norm(steps[number], calls):
             owners += [subject.place_of(calls[i]).module or "" for i in steps[number].between if _is_norm(calls[i])]
         unchanged = (owner for owner in owners if owner and _is_unchanged(subject, owner, steps, number))
         if reads_norm and (owner := next(unchanged, None)):
             witness += f": the first stays the same if the input of {owner} is doubled"
-            status = "fail"
-        return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=places[number], status=status)]
+            against = "the other sublayers of the layer"
+        return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=places[number], against=against)]
     return []
 
 
@@ -98,10 +98,9 @@ def _replaced(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
         if _is_unchanged(subject, owner, steps, number):
             witness = f"{owner} adds to the output of a norm: what it adds to stays the same if its input is doubled"
             is_pre = is_own(subject.model, owner) and PRE_NORM.search(code_of(subject.original))
-            witness += ", and its code calls it pre-norm" if is_pre else ""
-            status: Status = "fail" if is_pre else "warn"
+            against = "its code, which calls it pre-norm" if is_pre else ""
             where = subject.place_of(steps[number].call)
-            return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=where, status=status)]
+            return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=where, against=against)]
     return []
 
 
@@ -145,8 +144,9 @@ def _dropped(subject: Subject) -> list[Finding]:
             p = dropout_probability(calls[index])
             if p and not any(calls[other].name in LINEAR for other in step.between):  # else it lies in a sublayer
                 witness = f"in training, each number of the stream is dropped with p={p:g} before the next sublayer"
-                status: Status = "warn" if _has_norm(calls, step.between) else "fail"  # after a norm this is common
-                return [finding("N10", witness, value=p, where=_caller_of(subject, calls[index]), status=status)]
+                is_common = _has_norm(calls, step.between)  # after a norm
+                against = "" if is_common else "what a residual is for: to carry on all of what was there"
+                return [finding("N10", witness, value=p, where=_caller_of(subject, calls[index]), against=against)]
         is_inside = is_inside or layer_of(subject.place_of(step.call).module) is not None
     return []
 
@@ -179,5 +179,7 @@ def _unnormalized(subject: Subject, steps: Sequence[Addition], behind: Sequence[
     witness += f"; {unused} is there for it, and is never called" if unused else ""
     where = place_of_module(path, subject.model.get_submodule(path))
     has_head = any(calls[index].name in LINEAR | PRODUCTS for index in behind)  # else a norm may follow elsewhere
-    status: Status = "fail" if unused or (has_head and is_own(subject.model, layer)) else "warn"
-    return [finding("N03", witness, where=where, status=status)]
+    layers = {layer_of(subject.place_of(step.call).module) for step in steps} - {None}
+    is_sure = unused or (has_head and is_own(subject.model, layer) and len(layers) > 1)
+    against = "its own sublayers, which read the stream through norms" if is_sure else ""
+    return [finding("N03", witness, where=where, against=against)]

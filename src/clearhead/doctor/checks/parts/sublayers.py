@@ -28,31 +28,53 @@ def residuals(subject: Subject) -> list[Finding]:
     layers = list(_layers(subject))
     if not layers:
         raise Skipped("no layer was found that calls an attention and a feed-forward")
+    suspects: list[tuple[str, str, bool]] = []  # layers, their sublayers that nothing leads around, and their side
+    sound: set[type] = set()  # classes of layers that have a residual
     for path, sublayers, mixing in (layers[0], layers[-1]) if subject.is_large else layers:
         sides = (source for source in (False, True) if _depends(subject, path, source, nullcontext(), of_input=True))
         side = next(sides, None)
         if side is None or (not path and subject.gives_rows):  # what is read of one place may come by attention alone
             continue
         for name, module in sublayers.items():
-            witness = f"with the weights of {name} at zero, {path or 'it'} returns the same whatever it reads"
-            parts = _parts(module)  # matrices of its own may lead around the part that it holds
-            silences = [(_silent, [module]), (_silent, parts or [module]), (_without_output, [module])]
-            if len(parts) > 1:  # or a single one of them does, as a residual of what was projected
-                silences += [(_silent, [other for other in parts if other is not part]) for part in parts]
-            if not any(_depends(subject, path, side, silence(modules)) for silence, modules in silences):
-                if _is_a_branch(subject, path):
-                    break
-                return [_without_residual(subject.model, name, witness)]
+            if _is_bypassed(subject, path, side, module):
+                sound |= {type(subject.model.get_submodule(path))}
+            elif _is_a_branch(subject, path):
+                break
+            else:
+                suspects.append((path, name, side))
             others = [sublayers[other] for other in mixing]
             if mixing and name not in mixing and all(
                 _is_same(*(_returned(subject, path, quiet([*part, *more])) for more in ([], others)))
-                for quiet, part in silences
+                for quiet, part in _silences(module)
             ) and _is_beside(subject, path, name, side, others):  # fmt: skip
                 witness = (
                     f"with the weights of {name} at zero, {path or 'it'} returns the same whatever {mixing[0]} does"
                 )
-                return [_without_residual(subject.model, name, witness)]
+                return [_without_residual(subject.model, name, witness, "its own attention, which is thrown away")]
+    for path, name, side in suspects[:1]:
+        witness = f"with the weights of {name} at zero, {path or 'it'} returns the same whatever it reads"
+        layer = subject.model.get_submodule(path)
+        own = {*map(id, subject.model.get_submodule(name).modules())}
+        rest = [part for part in layer.modules() if id(part) not in own and not [*part.children()]]
+        has_others = type(layer) in sound or _depends(subject, path, side, _silent(rest))
+        against = "the other sublayers, which it leads around" if has_others else ""
+        return [_without_residual(subject.model, name, witness, against)]
     return []
+
+
+def _silences(module: nn.Module) -> list[tuple[Silence, list[nn.Module]]]:
+    """Ways to take a sublayer away. Matrices of its own may lead around the part that it holds."""
+    parts = _parts(module)
+    silences: list[tuple[Silence, list[nn.Module]]] = [(_silent, [module]), (_silent, parts or [module])]
+    silences.append((_without_output, [module]))
+    if len(parts) > 1:  # or a single one of them does, as a residual of what was projected
+        silences += [(_silent, [other for other in parts if other is not part]) for part in parts]
+    return silences
+
+
+def _is_bypassed(subject: Subject, path: str, side: bool, module: nn.Module) -> bool:
+    """Whether a layer still depends on what it reads without a sublayer."""
+    return any(_depends(subject, path, side, silence(modules)) for silence, modules in _silences(module))
 
 
 def _is_a_branch(subject: Subject, path: str) -> bool:
@@ -74,7 +96,7 @@ def _is_beside(subject: Subject, path: str, name: str, side: bool, mixing: list[
     return is_read and _depends(subject, name, side, _without_output(mixing), of_input=True)
 
 
-def _without_residual(model: nn.Module, path: str, witness: str) -> Finding:
+def _without_residual(model: nn.Module, path: str, witness: str, against: str) -> Finding:
     """That nothing leads around a sublayer: in its layer, or in itself if it holds norms beside its one part."""
     sublayer = model.get_submodule(path)
     is_wrapper = len(_parts(sublayer)) == 1 and any(is_norm(child) for child in sublayer.children())
@@ -82,7 +104,7 @@ def _without_residual(model: nn.Module, path: str, witness: str) -> Finding:
     while isinstance(model.get_submodule(owner), (nn.ModuleList, nn.ModuleDict)):  # never called: look further out
         owner = owner.rpartition(".")[0]
     where = place_of_module(owner, model.get_submodule(owner))
-    return finding((("N04", 0.9), ("N05", 0.1)), witness, value=0.0, where=where)
+    return finding((("N04", 0.9), ("N05", 0.1)), witness, value=0.0, where=where, against=against)
 
 
 def _matrices(modules: Iterable[nn.Module]) -> list[nn.Parameter]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.calling.names import POSITION_TABLE, code_of
-from clearhead.doctor.checks.base import Finding, Status, Subject, finding
+from clearhead.doctor.checks.base import Finding, Subject, finding
 from clearhead.doctor.probes.flow import ADD, read_by
 from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.report.findings import Where
@@ -21,6 +21,8 @@ TURNS = re.compile(r"cos|sin(?!u)|rot|rope|freq", re.I)  # tables that rotate ho
 BASE = 10_000.0  # of the wavelengths, where nobody says otherwise
 SAME = 0.02  # of the whole range of logarithms: two wavelengths that are one
 OTHER = 0.15  # of the same: two ranges that are not one
+SERIES = "the waves that it is made of"
+APART = "that a table of positions tells them apart"
 NARROW = 8  # columns; fewer show no series
 
 
@@ -32,14 +34,13 @@ def waves(subject: Subject) -> list[Finding]:
         wrong = None if turns or (still and still[1] > MOST) else _series(flat, code)
         odd = wrong or still or (None if turns else _oddity(flat))
         if odd:
-            is_sure = wrong is not None or (odd is still and odd[1] > MOST)
-            status: Status = "fail" if is_sure else "warn"
-            return [finding("P09", f"{name}: {odd[0]}", value=odd[1], threshold=SHARE, where=where, status=status)]
+            against = SERIES if wrong else APART if odd is still and odd[1] > MOST else ""
+            return [finding("P09", f"{name}: {odd[0]}", value=odd[1], threshold=SHARE, where=where, against=against)]
     for flat, where in _added(subject):
         wrong = _series(flat, code)
         if wrong:
             witness = f"of what is added to the tokens, {wrong[0]}"
-            return [finding("P09", witness, value=wrong[1], threshold=SAME, where=where)]
+            return [finding("P09", witness, value=wrong[1], threshold=SAME, where=where, against=SERIES)]
     return []
 
 

@@ -1,0 +1,151 @@
+"""What was guessed of a model can be read in another way; what fails in one reading alone is a warning.
+
+And a failure contradicts something: what is only unlike other models is a warning as well.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+from doctor_helpers import HOSTS, made
+from torch import Tensor, nn
+
+from clearhead.doctor import Finding, Report, Spec, check, examination
+from clearhead.doctor.checks import CHECKS
+from clearhead.doctor.checks.base import finding
+
+V, D, HEADS = 29, 16, 2
+
+
+def statuses(report: Report) -> set[tuple[str, str]]:
+    return {(fault.id, fault.status) for fault in report.findings}
+
+
+class Layer(nn.Module):
+    """Attention and a feed-forward. `seen`: (..., T_q, T_k), True where a key may be seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.norm2 = nn.LayerNorm(D), nn.LayerNorm(D)
+        self.query, self.key, self.value, self.out = (nn.Linear(D, D) for _ in range(4))
+        self.mlp = nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
+
+    def forward(self, x: Tensor, seen: Tensor) -> Tensor:
+        normed = self.norm(x)
+        parts = (part(normed).unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
+        query, key, value = parts  # (B, H, T, K)
+        scores = (query @ key.mT / (D / HEADS) ** 0.5).masked_fill(~seen, -torch.inf)
+        x = x + self.out((scores.softmax(-1).nan_to_num() @ value).transpose(1, 2).flatten(2))
+        return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
+
+
+class Tokens(nn.Module):
+    """Two layers over tokens and their places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.places = nn.Embedding(V, D), nn.Embedding(64, D)
+        self.layers = nn.ModuleList(Layer() for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(D), nn.Linear(D, V)
+
+    def read(self, ids: Tensor, seen: Tensor, places: Tensor | None = None) -> Tensor:
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1]) if places is None else places)
+        for layer in self.layers:
+            x = layer(x, seen)
+        return self.head(self.norm(x))  # type: ignore[no-any-return]
+
+
+def triangle(ids: Tensor) -> Tensor:
+    return torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).tril()
+
+
+class WholeMask(Tokens):
+    """A causal language model; a mask takes the place of the causal one. `leaks`: it is not made if none is given."""
+
+    leaks = False
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        causal = torch.ones_like(triangle(ids)) if self.leaks else triangle(ids)
+        return self.read(ids, causal if mask is None else mask.bool())
+
+
+class Ignored(Tokens):
+    """A causal language model. `pad` is true where a token is padding, which sees only padding; or if `wrong`, all."""
+
+    wrong = False
+
+    def forward(self, ids: Tensor, pad: Tensor | None = None) -> Tensor:
+        pad = torch.zeros_like(ids, dtype=torch.bool) if pad is None else pad.bool()
+        alike = pad[:, None, :, None] == pad[:, None, None, :]  # (B, 1, T, T)
+        places = ((~pad).long().cumsum(1) - 1).clamp(min=0)
+        return self.read(ids, triangle(ids) & (torch.ones_like(alike) if self.wrong else alike), places)
+
+
+@pytest.mark.parametrize("model", [WholeMask(), Ignored()], ids=lambda model: type(model).__name__)
+def test_a_mask_is_read_in_the_way_that_fits(model: nn.Module) -> None:
+    assert not {id for id, status in statuses(check(model)) if status == "fail"}
+
+
+def test_what_no_reading_of_a_mask_explains_fails() -> None:
+    leaking, ignoring = WholeMask(), Ignored()
+    leaking.leaks = ignoring.wrong = True
+    assert "M01" in {id for id, status in statuses(check(leaking)) if status == "fail"}
+    assert "M11" in {id for id, status in statuses(check(ignoring)) if status == "fail"}
+
+
+class Steered(Tokens):
+    """Moves, each read in the light of those before it, and of a condition that is read as a whole."""
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        return self.read(first, triangle(first)) + self.words(second).mean(1, keepdim=True)  # type: ignore[no-any-return]
+
+
+class Translator(Steered):
+    """The same, and its arguments say which of them is the source."""
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        return super().forward(src, tgt)
+
+
+def test_which_row_is_the_source_must_be_said() -> None:
+    assert not {id for id, status in statuses(check(Steered())) if status == "fail"}
+
+
+class Mixing(Tokens):
+    """Every token sees every other."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.read(ids, torch.ones_like(triangle(ids)))
+
+
+class MixingLM(Mixing):
+    """Its class is called a language model."""
+
+
+class Hinted(Mixing):
+    """It mentions one word: future."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(D, 5)
+
+
+def test_a_kind_that_one_word_suggests_makes_no_failure() -> None:
+    assert ("M01", "fail") in statuses(check(MixingLM()))
+    assert ("M01", "fail") in statuses(check(Hinted(), Spec(kind="causal")))
+    report = check(Hinted())
+    assert report.kind == "causal"
+    assert ("M01", "warn") in statuses(report)
+    assert "but not if it is read as bidirectional" in str(report)
+
+
+@pytest.mark.parametrize(("against", "status"), [("", "warn"), ("its other layers", "fail")])
+def test_what_contradicts_nothing_is_a_warning(monkeypatch: pytest.MonkeyPatch, against: str, status: str) -> None:
+    run: Callable[[object], list[Finding]] = lambda _: [finding("N01", "a norm over time", against=against)]  # noqa: E731
+    norms = next(replace(norm, run=run, needs=()) for norm in CHECKS if norm.name == "norms")
+    monkeypatch.setattr(examination, "CHECKS", (norms,))
+    report = check(made(HOSTS / "gpt.py"))
+    assert statuses(report) == {("N01", status)}
+    assert ("against   its other layers" in str(report)) == bool(against)
