@@ -1,6 +1,7 @@
 """What native code computes for a text does not depend, in any bit, on the texts beside it."""
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -135,15 +136,15 @@ def test_what_others_have_read_of_a_prompt_has_the_same_bits(
 
 def calls_of(context: KVContext, prompt: list[int]) -> tuple[Tensor, int]:
     """The logits after a prompt, and how many tokens were read for them."""
-    count, read = 0, context._read_chunk
+    count, read = 0, context._reader._read_chunk
 
-    def counted(backend: DecoderBackend, ids: Tensor, *options: Any, **more: Any) -> Tensor:
+    def counted(backend: DecoderBackend, ids: Tensor, *options: Any, **more: Any) -> Iterator[Tensor]:
         nonlocal count
         count += ids.numel()
         return read(backend, ids, *options, **more)
 
-    context._read_chunk = counted  # type: ignore[method-assign]
+    context._reader._read_chunk = counted  # type: ignore[method-assign]
     try:
         return context.prefill([prompt], STEPS), count
     finally:
-        context._read_chunk = read  # type: ignore[method-assign]
+        context._reader._read_chunk = read  # type: ignore[method-assign]

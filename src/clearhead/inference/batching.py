@@ -44,8 +44,9 @@ class GenerationBatch:
 
     Attributes:
         failed: the error of each text that could not go on, by its name; the others do.
-        finish_reasons: why each text ended, by its name. Both, and `logprobs`, are the caller's to empty.
+        finish_reasons: why each text ended, by its name. These four are the caller's to empty.
         logprobs: of each token that a text was given, by its name, if it asks for them.
+        prompt_logprobs: of each token of a prompt but the first, once it is read, if its text asks for them.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class GenerationBatch:
         self.failed = dict[int, ClearheadError]()
         self.finish_reasons = dict[int, FinishReason]()
         self.logprobs = dict[int, list[TokenLogprobs]]()
+        self.prompt_logprobs = dict[int, list[TokenLogprobs]]()
 
     def __enter__(self) -> Self:
         for model in self._models:
@@ -106,7 +108,7 @@ class GenerationBatch:
     def live(self) -> set[int]:
         """The names of texts that have not ended."""
         texts = chain(self._requests, self._reading, self._waiting)
-        return {request.name for request in texts if request.remaining}
+        return {request.name for request in texts if request.is_live}
 
     def add(
         self,
@@ -118,10 +120,13 @@ class GenerationBatch:
         """Add texts, which begin with the next step, or when there is room; return their names, 0, 1, ...
 
         Raises:
-            UsageError: a prompt is empty, or an id is not in the model's vocabulary; none of them joins.
+            UsageError: a prompt is empty, or an id is not in the model's vocabulary, or a prompt of which more than its
+                end is to be scored is longer than the model's context; none of them joins.
         """
         known_ids([[*options.logit_bias, *options.stop_ids] or [0]], self._model.config.vocab_size)
         ids = known_ids(prompts, self._model.config.vocab_size)
+        if options.prompt_logprobs is not None:
+            self._context.refuse_longer(ids)
         requests = new_requests(self._added, ids, config, end, options)
         self._waiting += requests
         self._added += len(requests)
@@ -131,11 +136,11 @@ class GenerationBatch:
         """Stop generating these texts; their slots are free at the next step."""
         unwanted = set(names)
         for request in chain(self._requests, self._reading, self._waiting):
-            if request.name in unwanted and request.remaining:
+            if request.name in unwanted and request.is_live:
                 request.finish("cancelled")
                 self.finish_reasons[request.name] = "cancelled"
-        self._waiting = deque(request for request in self._waiting if request.remaining)
-        if self._pieces is not None and not any(request.remaining for request in self._reading):
+        self._waiting = deque(request for request in self._waiting if request.is_live)
+        if self._pieces is not None and not any(request.is_live for request in self._reading):
             self._pieces.close()
             self._reading, self._pieces = [], None
 
@@ -173,7 +178,7 @@ class GenerationBatch:
             self._retry_alone(error)
             return {}
         except BaseException:  # such as Ctrl-C: the prompts are read from their beginning if somebody goes on
-            self._waiting.extendleft(request for request in reversed(self._reading) if request.remaining)
+            self._waiting.extendleft(request for request in reversed(self._reading) if request.is_live)
             self._reading, self._pieces = [], None
             raise
         self._reading, self._pieces = [], None
@@ -184,8 +189,10 @@ class GenerationBatch:
                 self._drafter.prefill(prompts, new_tokens)
                 self._drafter.accept([*([] for _ in self._requests), *sampled])
         self._requests += requests
+        scored = (request for request in requests if request.on_logits and request.is_live)
+        self.prompt_logprobs |= {request.name: request.prompt_logprobs for request in scored}
         steps = zip(requests, sampled, logits, strict=True)
-        return {request.name: self._append(request, *step) for request, *step in steps if request.remaining}
+        return {request.name: self._append(request, *step) for request, *step in steps if request.is_live}
 
     def _append(self, request: GenerationRequest, tokens: Sequence[int], logits: Tensor | None) -> list[int]:
         """Append tokens to a text; those of them that belong to it. `logits` (T, V): theirs, where it needs them."""
@@ -215,11 +222,12 @@ class GenerationBatch:
             if self._backend is None:
                 self._backend = self._engine.backend(MANY if self._slots else new_tokens, self._on_notice)
                 self._context.backend = self._backend
-            self._pieces = self._context.prefill_in_pieces(prompts, new_tokens)
+            observers = [request.on_logits for request in self._reading]
+            self._pieces = self._context.prefill_in_pieces(prompts, new_tokens, observers)
 
     def _retry_alone(self, error: ClearheadError) -> None:
         """Of texts that could not be read together, each is read alone; one that was alone has failed."""
-        alive = [request for request in self._reading if request.remaining]
+        alive = [request for request in self._reading if request.is_live]
         if len(self._reading) == 1:
             self._fail(self._reading[0], error)
         else:
@@ -248,7 +256,9 @@ class GenerationBatch:
         drafted = DraftTokens([[] for _ in self._requests])
         with self._without_drafts_on_failure():
             if self._drafter is not None:
-                most = [self._max_draft_tokens(row, request) for row, request in enumerate(self._requests)]
+                most = [0] * len(self._requests)
+                for row in rows:
+                    most[row] = self._requests[row].max_draft_tokens(self._context.room(row))
                 drafted = self._drafter.draft(most, self._requests)
         with_logits = [row for row in rows if any(drafted.tokens) or self._requests[row].needs_logits]
         without = [row for row in rows if row not in with_logits]
@@ -262,7 +272,7 @@ class GenerationBatch:
             if self._drafter is not None:
                 self._drafter.accept([steps[row][0] if row in steps else [] for row in range(len(self._requests))])
         pairs = [(self._requests[row], steps[row]) for row in rows]
-        return {request.name: self._append(request, *step) for request, step in pairs if request.remaining}
+        return {request.name: self._append(request, *step) for request, step in pairs if request.is_live}
 
     def _advance(self, rows: Sequence[int], drafted: DraftTokens) -> list[tuple[list[int], Tensor | None]]:
         """The next tokens of these rows, and the logits (T, V) that they were sampled from, where they are known."""
@@ -290,19 +300,9 @@ class GenerationBatch:
             self._fail(self._requests[row], error)
             return [0], None
 
-    def _max_draft_tokens(self, row: int, request: GenerationRequest) -> int:
-        """How many tokens to draft for a text at most."""
-        if request.options.changes_logits:  # by what it has written, of which a draft knows nothing
-            return 0
-        if request.name in self._paused:
-            return 0
-        room = self._context.room(row)
-        length = min(request.draft_length, request.remaining - 1)
-        return max(0, length if room is None else min(length, room - 1))
-
     def _remove_finished(self) -> None:
         """Remove ended texts, which costs the others nothing."""
-        rows = [row for row, request in enumerate(self._requests) if request.remaining]
+        rows = [row for row, request in enumerate(self._requests) if request.is_live]
         if len(rows) == len(self._requests):
             return
         failed = [row for row, request in enumerate(self._requests) if request.finish_reason == "error"]

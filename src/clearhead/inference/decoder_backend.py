@@ -1,7 +1,7 @@
 """The backends of a decoder, eager and native: read tokens into the cache, and sample the next ones."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -9,11 +9,12 @@ from torch import Tensor
 
 from clearhead.config import Dtype
 from clearhead.inference.requests import GenerationRequest, present_in, sample_ahead
-from clearhead.models import CausalLM, DecoderLM
+from clearhead.models import CausalLM, DecoderLM, rows_at_once
 from clearhead.native import NativeDecoder, SamplingInputs
-from clearhead.parts import DecoderCache
+from clearhead.parts import DecoderCache, SlotRows
 
 FEW = 100_000  # prompt length squared up to which native prefill is faster than torch's
+PIECE = 1 << 23  # logits that native code returns of a prompt at once: enough tokens to read a matrix for
 
 
 class DecoderBackend(Protocol):
@@ -29,6 +30,12 @@ class DecoderBackend(Protocol):
         Args:
             cache: of rows that go on where they end; those of a `SlotCache` may have fewer tokens than others.
             logits_to_keep: how many of the last tokens to return logits for; 0 is allowed.
+        """
+
+    def logits_in_pieces(self, ids: Tensor, cache: SlotRows) -> Iterator[Tensor]:
+        """The logits (B, T', V) after each of these tokens (B, T), some at a time: all of them may not fit in memory.
+
+        The tokens are read when all pieces were taken. The last piece ends with what `forward` returns.
         """
 
     def for_prefill(self, length: int) -> "DecoderBackend":
@@ -60,6 +67,13 @@ class EagerDecoderBackend:
         hidden = self.model.body(ids, cache=cache)  # (B, T, D)
         return self.model.head(hidden[:, ids.shape[1] - logits_to_keep :])
 
+    def logits_in_pieces(self, ids: Tensor, cache: SlotRows) -> Iterator[Tensor]:
+        hidden = self.model.body(ids, cache=cache)  # (B, T, D)
+        columns = max(1, rows_at_once(self.model.config.vocab_size, ids.device) // len(ids))
+        for start in range(0, ids.shape[1] - 1, columns):
+            yield self.model.head(hidden[:, start : min(start + columns, ids.shape[1] - 1)])
+        yield self.model.head(hidden[:, -1:])  # by itself, as `forward` computes it: to the last bit
+
     def for_prefill(self, length: int) -> DecoderBackend:
         return self
 
@@ -84,6 +98,11 @@ class NativeDecoderBackend:
 
     def forward(self, ids: Tensor, cache: DecoderCache, *, logits_to_keep: int = 1) -> Tensor:
         return self._native.forward(ids, cache, logits_to_keep=logits_to_keep)
+
+    def logits_in_pieces(self, ids: Tensor, cache: SlotRows) -> Iterator[Tensor]:
+        columns = max(1, PIECE // (len(ids) * self.model.config.vocab_size))
+        for some in torch.split(ids, columns, dim=1):
+            yield self.forward(some, cache, logits_to_keep=some.shape[1])
 
     def for_prefill(self, length: int) -> DecoderBackend:
         """Eager for a long prompt, where torch's attention is faster."""

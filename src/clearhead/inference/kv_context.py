@@ -1,21 +1,22 @@
 """The key-value cache of a changing batch: rows join, advance at their own pace, roll back and leave."""
 
 import sys
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Sequence
 from itertools import chain
 from operator import add
 
 import torch
 from torch import Tensor
 
+from clearhead.errors import InputError
 from clearhead.inference.decoder_backend import DecoderBackend, EagerDecoderBackend
 from clearhead.inference.prefixes import Row, longest_shared
-from clearhead.inference.requests import GenerationRequest
+from clearhead.inference.prompt_reading import PromptReader
+from clearhead.inference.requests import GenerationRequest, OnLogits
 from clearhead.models import CausalLM
-from clearhead.models.eval_mode import OnNotice, refuse_not_finite
+from clearhead.models.eval_mode import OnNotice
 from clearhead.parts import SlotCache
 
-Ids = tuple[int, ...]
 PREFILL_TOKENS = 1024  # read per call, over all new rows, so that memory grows only linearly with the prompt
 SPARE = 64  # the fewest columns that a cache grows by
 
@@ -55,6 +56,7 @@ class KVContext:
         self._left = dict[int, Row]()  # what free slots hold, by slot
         self._shares = slots > 0  # whether prompts are looked for in what rows hold
         self._cache, self._prompt_tokens = SlotCache(model.new_cache), prompt_tokens
+        self._reader = PromptReader(self._cache, self._make_room, self._device, prompt_tokens)
         if slots:
             self._cache.reserve(slots, self._columns(sys.maxsize))
 
@@ -68,16 +70,22 @@ class KVContext:
         return _result_of(self.prefill_in_pieces(prompts, new_tokens))
 
     @torch.inference_mode()
-    def prefill_in_pieces(self, prompts: Sequence[Sequence[int]], new_tokens: int) -> Generator[None, None, Tensor]:
+    def prefill_in_pieces(
+        self, prompts: Sequence[Sequence[int]], new_tokens: int, observers: Sequence[OnLogits | None] = ()
+    ) -> Generator[None, None, Tensor]:
         """As `prefill`, in as many pieces as there are calls of the model; other rows may go on between two of them.
 
         The new rows join with the last piece.
+
+        Args:
+            observers: of each prompt, by default none; it sees all logits, so none of it is taken from other rows.
         """
-        texts = self._truncate(prompts)
+        texts, observers = self._truncate(prompts), observers or [None] * len(prompts)
         self._cache.make_free(len(texts), self._columns(max(map(len, texts)) + new_tokens))
-        rows = [self._begin(text) for text in texts]
+        watched = {tuple(text) for text, observer in zip(texts, observers, strict=True) if observer is not None}
+        rows = [self._begin(text, self._shares and tuple(text) not in watched) for text in texts]
         try:
-            logits = yield from self._read(rows, texts)
+            logits = yield from self._reader.read(self.backend, rows, texts, observers)
         except BaseException:  # also where nobody waits for them any more
             self._cache.release([row.slot for row in rows])
             raise
@@ -158,6 +166,18 @@ class KVContext:
         """How many of the last tokens can always be rolled back."""
         return self._kept_columns() if self._limit is None else self._limit // 2
 
+    def refuse_longer(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Refuse prompts that the model cannot read whole.
+
+        Raises:
+            InputError: says how long one is, and how long it may be.
+        """
+        longest = max(map(len, prompts), default=0)
+        if self._limit is not None and longest > self._limit:
+            raise InputError(
+                f"a prompt of {longest} tokens cannot be scored: the model's context has {self._limit}; shorten it"
+            )
+
     def _truncate(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
         """The prompts, cut on the left to the model's block_size where it has one."""
         longest = max(map(len, prompts))
@@ -180,9 +200,9 @@ class KVContext:
         window = self.model.receptive_field
         return self.model.config.block_size if window is None else max(1, window - 1)
 
-    def _begin(self, text: Sequence[int]) -> Row:
-        """A row in a slot of its own, which holds what others hold of a prompt already, but for its last token."""
-        source, shared = self._source_of(text) if self._shares else (None, 0)
+    def _begin(self, text: Sequence[int], shares: bool) -> Row:
+        """A row in a slot of its own, which may hold what others hold of a prompt already, but for its last token."""
+        source, shared = self._source_of(text) if shares else (None, 0)
         if source is None:
             [slot] = self._cache.take(1, 0)
         elif source.slot not in self._left:
@@ -213,55 +233,6 @@ class KVContext:
             del row.ids[-count:]
             self._cache.rollback(row.slot, count, row.ids)
 
-    def _read(self, rows: Sequence[Row], texts: Sequence[Sequence[int]]) -> Generator[None, None, Tensor]:
-        """Read the rest of these texts, those of one length together, equal ones once: the logits (B, V) after each."""
-        first = dict[Ids, Row]()
-        for row, text in zip(rows, map(tuple, texts), strict=True):
-            first.setdefault(text, row)
-        logits = dict[Ids, Tensor]()
-        for group in self._groups(first):
-            if logits:
-                yield
-            logits |= zip(group, (yield from self._read_group(group, [first[text] for text in group])), strict=True)
-        for row, text in zip(rows, map(tuple, texts), strict=True):
-            if row is not first[text]:
-                self._cache.copy(first[text].slot, row.slot)
-                row.ids, row.chunked = [*text], first[text].chunked
-        together = torch.stack([logits[text] for text in map(tuple, texts)])  # (B, V)
-        refuse_not_finite(together)
-        return together
-
-    def _groups(self, rows: Mapping[Ids, Row]) -> list[list[Ids]]:
-        """Texts with as many tokens to read, behind as many; one that another backend reads stays by itself."""
-        groups = dict[tuple[int, int] | Ids, list[Ids]]()
-        for text, row in rows.items():
-            is_shared = self.backend.for_prefill(len(text)) is self.backend
-            groups.setdefault((len(text), len(row.ids)) if is_shared else text, []).append(text)
-        return [*groups.values()]
-
-    def _read_group(self, texts: Sequence[Ids], rows: Sequence[Row]) -> Generator[None, None, Tensor]:
-        """Read the rest of texts of one length, chunk by chunk; return the logits (B, V) after them."""
-        T, held = len(texts[0]), len(rows[0].ids)
-        backend, chunk = self.backend.for_prefill(T), max(1, self._prompt_tokens // len(rows))
-        unread = torch.tensor([text[held:] for text in texts], device=self._device)  # (B, T)
-        *chunks, last = torch.split(unread, chunk, dim=1)
-        slots = [row.slot for row in rows]
-        for ids in chunks:
-            self._read_chunk(backend, ids, slots, logits_to_keep=0)
-            yield
-        logits = self._read_chunk(backend, last, slots, logits_to_keep=1)[:, -1]
-        for text, row in zip(texts, rows, strict=True):
-            row.ids, row.chunked = [*text], 0 if backend is self.backend else T
-        return logits
-
-    def _read_chunk(self, backend: DecoderBackend, ids: Tensor, slots: Sequence[int], *, logits_to_keep: int) -> Tensor:
-        """Read the next tokens (B, T) of the rows in some slots: the logits (B, logits_to_keep, V)."""
-        self._make_room(slots, [ids.shape[1]] * len(slots))
-        read = self._cache.rows(slots)
-        logits = backend.forward(ids, read, logits_to_keep=logits_to_keep)
-        self._cache.keep(read)
-        return logits
-
     def _prepare_for(self, rows: Sequence[Row], counts: Sequence[int]) -> None:
         """Make room for this many more tokens in each of these rows."""
         if self._limit is not None:
@@ -285,7 +256,7 @@ class KVContext:
             self._cache.clear(row.slot)
             row.ids, row.chunked = [], 0
         if kept:
-            _result_of(self._read(full, texts))
+            _result_of(self._reader.read(self.backend, full, texts, [None] * len(full)))
 
     def _make_room(self, slots: Sequence[int], counts: Sequence[int]) -> None:
         """Make room for more columns in these slots: by evicting those that no later token sees, or by growing."""

@@ -29,13 +29,15 @@ class TextOptions:
 
     Args:
         logprobs: report the log-probability of each token, and of that many of the likeliest.
+        prompt_logprobs: the same for each token of the prompt but the first, before which the model knows nothing.
+        prompt_only: read the prompt and write nothing, whatever `max_new_tokens` says.
         logit_bias: added to the logits of some tokens.
         presence_penalty: subtracted from the logit of a token that the text has written already.
         frequency_penalty: the same, for each time that it has.
         stop_ids: tokens that end the text, besides eos.
 
     Raises:
-        UsageError: `logprobs` is negative, or a bias or penalty is not finite.
+        UsageError: `logprobs` or `prompt_logprobs` is negative, or a bias or penalty is not finite.
     """
 
     logprobs: int | None = None
@@ -43,10 +45,13 @@ class TextOptions:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     stop_ids: frozenset[int] = frozenset()
+    prompt_logprobs: int | None = None
+    prompt_only: bool = False
 
     def __post_init__(self) -> None:
-        if self.logprobs is not None and self.logprobs < 0:
-            raise UsageError(f"`logprobs` must be at least 0, not {self.logprobs}")
+        for name, number in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
+            if number is not None and number < 0:
+                raise UsageError(f"`{name}` must be at least 0, not {number}")
         numbers = (*self.logit_bias.values(), self.presence_penalty, self.frequency_penalty)
         if not all(map(math.isfinite, numbers)):
             raise UsageError("`logit_bias`, `presence_penalty` and `frequency_penalty` must be finite numbers")
@@ -65,6 +70,16 @@ class TokenLogprobs(NamedTuple):
 
 
 PLAIN = TextOptions()
+OnLogits = Callable[[int, Tensor], None]  # sees the logits (T, V) of a prompt after its token of this number and on
+
+
+def token_logprobs(logits: Tensor, tokens: Sequence[int], top: int) -> list[TokenLogprobs]:
+    """Of these tokens, and of the `top` likeliest in their places, by the logits (T, V); T may be more."""
+    log_probs = logits[: len(tokens)].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    values, ids = log_probs.topk(min(top, log_probs.shape[-1]))
+    chosen = log_probs.gather(1, torch.tensor(tokens, dtype=torch.int64, device=log_probs.device)[:, None])[:, 0]
+    rows = zip(chosen.tolist(), ids.tolist(), values.tolist(), strict=True)
+    return [TokenLogprobs(own, list(zip(*likeliest, strict=True))) for own, *likeliest in rows]
 
 
 class GenerationRequest:
@@ -95,7 +110,8 @@ class GenerationRequest:
         self._written = Counter[int]()  # tokens of the text, where penalties count them
         self.last_token = prompt[-1]
         self.present = set(prompt) if config.repetition_penalty != 1 else set[int]()
-        self.remaining = config.max_new_tokens
+        self.remaining = 0 if options.prompt_only else config.max_new_tokens
+        self.prompt_logprobs = list[TokenLogprobs]()
         self.draft_length = FIRST_DRAFT_LENGTH
         self.is_alone = False  # its prompt is to be read by itself
         self._seed, self._drawn = seed, 0
@@ -134,6 +150,24 @@ class GenerationRequest:
         self.remaining, self.finish_reason = 0, reason
 
     @property
+    def is_live(self) -> bool:
+        """Whether it has not ended."""
+        return self.finish_reason is None
+
+    @property
+    def on_logits(self) -> OnLogits | None:
+        """What must see the logits of the prompt; None where nothing is reported of it."""
+        return None if self.options.prompt_logprobs is None else self._score_prompt
+
+    def _score_prompt(self, start: int, logits: Tensor) -> None:
+        """Take in the log-probabilities of the tokens that follow `start` and others, by the logits (T, V) there."""
+        assert self.options.prompt_logprobs is not None, "nobody else calls this"
+        tokens = self.prompt[start + 1 : start + 1 + len(logits)]
+        refuse_not_finite(logits)
+        del self.prompt_logprobs[start:]  # what an interrupted reading has left
+        self.prompt_logprobs += token_logprobs(logits, tokens, self.options.prompt_logprobs)
+
+    @property
     def needs_logits(self) -> bool:
         """Whether its tokens are sampled here and not within native code, which gives no logits for each of several."""
         return self.options.logprobs is not None or self.options.changes_logits
@@ -152,12 +186,14 @@ class GenerationRequest:
 
     def logprobs(self, logits: Tensor, tokens: Sequence[int]) -> list[TokenLogprobs]:
         """Of these tokens, by the model's logits (T, V) for them; none where it does not ask for them."""
-        if self.options.logprobs is None:
-            return []
-        log_probs = logits[: len(tokens)].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
-        values, ids = log_probs.topk(min(self.options.logprobs, log_probs.shape[-1]))
-        rows = zip(tokens, log_probs, ids.tolist(), values.tolist(), strict=True)
-        return [TokenLogprobs(float(row[token]), list(zip(*top, strict=True))) for token, row, *top in rows]
+        return [] if self.options.logprobs is None else token_logprobs(logits, tokens, self.options.logprobs)
+
+    def max_draft_tokens(self, room: int | None) -> int:
+        """How many tokens to draft for it at most, where its row can read so many in one call (None: any number)."""
+        if self.options.changes_logits:  # by what it has written, of which a draft knows nothing
+            return 0
+        length = min(self.draft_length, self.remaining - 1)
+        return max(0, length if room is None else min(length, room - 1))
 
     def adapt_draft_length(self, drafted: int, accepted: int) -> None:
         """Double the draft length if all tokens of a full draft were accepted; after a rejection, take accepted + 1."""
