@@ -95,3 +95,21 @@ def test_spacing_that_depends_on_the_token_before_is_kept(tokens: list[str], sta
     text = "".join(stream.add(vocabulary.index(word)) for word in tokens)
     assert text == "".join(f" {word}" for word in tokens)
     assert CONTEXT < RENEW
+
+
+def decode_fallback(ids: list[int]) -> str:
+    """A decoder for which a run of bytes is text as a whole or not at all, as `tokenizers.decoders.ByteFallback`."""
+    try:
+        return bytes(ids).decode("utf-8")
+    except UnicodeDecodeError:
+        return "\ufffd" * len(ids)
+
+
+@given(st.text("aβ漢🙂", max_size=40), st.text("aβ漢🙂", max_size=5))
+def test_runs_of_bytes_that_are_text_only_as_a_whole_come_out_whole(text: str, prompt: str) -> None:
+    stream = TextStream(decode_fallback, list(prompt.encode()))  # type: ignore[arg-type]
+    shown = [stream.add(byte) for byte in text.encode()]
+    if len(prompt.encode()) > CONTEXT:
+        return  # its last bytes may be no text
+    assert "".join(shown) == text
+    assert not any("\ufffd" in piece for piece in shown)

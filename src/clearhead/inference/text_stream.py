@@ -3,38 +3,57 @@
 from collections.abc import Callable, Sequence
 
 INCOMPLETE = "\ufffd"  # what a decoder writes for the first bytes of a character whose last are still to come
+MOST_INCOMPLETE = 3  # of them for one character: some decoders write one for each byte
 CONTEXT = 8  # ids decoded along with those behind them: more than a character has bytes, and spacing may depend on them
 RENEW = 24  # ids decoded at once before the older ones are let go, so the cost of a token does not grow
 
 
 class TextStream:
-    """The text of one row, token by token; it ends before the first stop string to be completed."""
+    """The text of one row, token by token; it ends before the first stop string to be completed.
+
+    Tokens are decoded along with those before them, back to the last but one that ended a character. So a token costs
+    no more than a few do.
+    """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], prompt: Sequence[int], stop: Sequence[str] = ()) -> None:
         self._decode, self._stop = decode, stop
         self._ids = list(prompt[-CONTEXT:])
-        self._shown = len(self._complete())  # characters of the decoded ids that were passed on
+        self._start = len(self._ids)  # those from here on have not been shown
+        self._shown = self._certain(self._decode(self._ids))  # characters of the decoded ids that were passed on
         self._held = ""  # the beginning of what may become a stop string
         self.stopped = False
+
+    @property
+    def held(self) -> int:
+        """How many characters are held back as the beginning of what may become a stop string."""
+        return len(self._held)
 
     def add(self, token: int) -> str:
         """The text that this token completes, often empty while something is held back."""
         self._ids.append(token)
-        text = self._complete()
-        piece, self._shown = text[self._shown :], len(text)
-        if len(self._ids) > RENEW:
-            del self._ids[:-CONTEXT]
-            self._shown = len(self._complete())
-        return self._before_stop(piece)
+        text = self._decode(self._ids)
+        is_whole = not text.endswith(INCOMPLETE)
+        certain = len(text) if is_whole else len(text.rstrip(INCOMPLETE))
+        is_long = len(self._ids) > RENEW
+        if is_long:
+            certain = self._certain(text)
+        piece = text[self._shown : certain]
+        self._shown = max(self._shown, certain)
+        if is_long or (is_whole and piece):
+            del self._ids[: -CONTEXT if is_long else self._start]
+            self._start, self._shown = len(self._ids), self._certain(self._decode(self._ids))
+        return self._before_stop(piece) if piece else ""
 
     def close(self) -> str:
         """Flush text held back as a possible stop string; an incomplete last character is left out."""
-        held, self._held = self._held, ""
-        return held
-
-    def _complete(self) -> str:
         text = self._decode(self._ids)
-        return text[:-1] if text.endswith(INCOMPLETE) else text
+        piece = "" if self.stopped else self._before_stop(text[self._shown : self._certain(text)])
+        held, self._held, self._shown = self._held, "", len(text)
+        return piece + held
+
+    def _certain(self, text: str) -> int:
+        """How many characters of a decoded text no later token can change."""
+        return max(len(text.rstrip(INCOMPLETE)), len(text) - MOST_INCOMPLETE)
 
     def _before_stop(self, piece: str) -> str:
         if not self._stop:
