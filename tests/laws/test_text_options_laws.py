@@ -66,6 +66,21 @@ def test_log_probabilities_are_the_models_own(engine: EngineConfig, config: Samp
     assert texts[plain] == texts[names[0]], "asking changes nothing"
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_token_that_ends_a_text_has_a_log_probability_too(engine: EngineConfig) -> None:
+    model = model_of()
+    whole = GenerationBatch(model, engine)
+    [name] = whole.add(PROMPTS[:1], WARM, options=TextOptions(logprobs=1))
+    tokens = run(whole)[name]
+    end = tokens[6]
+    ended = GenerationBatch(model, engine)
+    [name] = ended.add(PROMPTS[:1], WARM, options=TextOptions(logprobs=1, stop_ids=frozenset({end})))
+    written = run(ended)[name]
+    assert written == tokens[: tokens.index(end)]
+    assert [own.token for own in ended.logprobs[name]] == [*written, end]
+    assert [own.token for own in whole.logprobs[0]] == tokens
+
+
 @pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler")
 def test_log_probabilities_have_the_same_bits_beside_others() -> None:
     model, options = model_of(), TextOptions(logprobs=2)

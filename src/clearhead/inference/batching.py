@@ -45,7 +45,7 @@ class GenerationBatch:
     Attributes:
         failed: the error of each text that could not go on, by its name; the others do.
         finish_reasons: why each text ended, by its name. These four are the caller's to empty.
-        logprobs: of each token that a text was given, by its name, if it asks for them.
+        logprobs: of each token that a text was given, by its name, if it asks for them; last, of the one that ended it.
         prompt_logprobs: of each token of a prompt but the first, once it is read, if its text asks for them.
     """
 
@@ -198,7 +198,8 @@ class GenerationBatch:
         """Append tokens to a text; those of them that belong to it. `logits` (T, V): theirs, where it needs them."""
         written = request.append(tokens)
         if request.options.logprobs is not None and logits is not None:
-            self.logprobs.setdefault(request.name, []).extend(request.logprobs(logits, written))
+            ends = [] if request.end_token is None else [request.end_token]
+            self.logprobs.setdefault(request.name, []).extend(request.logprobs(logits, [*written, *ends]))
         if request.finish_reason is not None:
             self.finish_reasons[request.name] = request.finish_reason
         return written

@@ -67,6 +67,7 @@ class TokenLogprobs(NamedTuple):
 
     logprob: float
     top: list[tuple[int, float]]
+    token: int
 
 
 PLAIN = TextOptions()
@@ -78,8 +79,8 @@ def token_logprobs(logits: Tensor, tokens: Sequence[int], top: int) -> list[Toke
     log_probs = logits[: len(tokens)].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
     values, ids = log_probs.topk(min(top, log_probs.shape[-1]))
     chosen = log_probs.gather(1, torch.tensor(tokens, dtype=torch.int64, device=log_probs.device)[:, None])[:, 0]
-    rows = zip(chosen.tolist(), ids.tolist(), values.tolist(), strict=True)
-    return [TokenLogprobs(own, list(zip(*likeliest, strict=True))) for own, *likeliest in rows]
+    rows = zip(chosen.tolist(), tokens, ids.tolist(), values.tolist(), strict=True)
+    return [TokenLogprobs(own, list(zip(*likeliest, strict=True)), token) for own, token, *likeliest in rows]
 
 
 class GenerationRequest:
@@ -107,6 +108,7 @@ class GenerationRequest:
         self.name, self.prompt, self.config, self.options = name, prompt, config, options
         self.ends = options.stop_ids | ({end} if end is not None else set())
         self.finish_reason: FinishReason | None = None
+        self.end_token: int | None = None  # that ended it
         self._written = Counter[int]()  # tokens of the text, where penalties count them
         self.last_token = prompt[-1]
         self.present = set(prompt) if config.repetition_penalty != 1 else set[int]()
@@ -140,6 +142,7 @@ class GenerationRequest:
         self.finish_reason = None if self.remaining else "length"
         end = next((index for index, token in enumerate(written) if token in self.ends), None)
         if end is not None:
+            self.end_token = written[end]
             written, self.remaining, self.finish_reason = written[:end], 0, "stop"
         if self.options.presence_penalty or self.options.frequency_penalty:
             self._written.update(written)
