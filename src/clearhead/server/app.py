@@ -1,0 +1,40 @@
+"""The application: routes, what is checked before them, and what lives as long as the server."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from clearhead.config.serving import ServerConfig
+from clearhead.server.http.errors import EXCEPTION_HANDLERS
+from clearhead.workflows.runs.folder import RunFolder
+
+
+async def healthz(request: Request) -> Response:
+    """Whether the server answers."""
+    return JSONResponse({"status": "ok"})
+
+
+# Each room adds its own list.
+ROUTES: Sequence[BaseRoute] = [Route("/healthz", healthz, methods=["GET"])]
+
+
+def create_app(runs: Sequence[RunFolder], config: ServerConfig | None = None) -> Starlette:
+    """The ASGI application that serves these runs; `request.app.state` holds `config`.
+
+    Args:
+        runs: to serve, by their names; they are loaded when somebody asks for them.
+        config: its limits; the address is `serve`'s.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+
+    app = Starlette(routes=list(ROUTES), exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
+    app.router.redirect_slashes = False  # a redirection would lead wherever the Host header says
+    app.state.config = config or ServerConfig()
+    return app
