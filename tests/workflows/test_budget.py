@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pair_helpers import tiny_translator, write_pairs
 from torch import Tensor, nn
 from workflow_helpers import tiny, write_text
 
@@ -17,10 +18,12 @@ from clearhead.config import RunConfig, TrainConfig
 from clearhead.config.presets import PRESETS
 from clearhead.errors import UsageError
 from clearhead.training import Evaluated, SaveDue, Stepped, TrainingState, fit
+from clearhead.training.loss import counted_tokens
 from clearhead.workflows import budget, train
 from clearhead.workflows.budget import TOLERANCE, Budget, measure_pace
 from clearhead.workflows.events import Replanned, WorkflowEvent
-from clearhead.workflows.tasks import CausalTask, Task
+from clearhead.workflows.planning import choose_start, collect_settings, plan
+from clearhead.workflows.tasks import CausalTask, Task, open_task
 
 
 class Clock:
@@ -163,6 +166,52 @@ def test_a_step_that_takes_too_long_is_refused_after_one(monkeypatch: pytest.Mon
     with pytest.raises(UsageError, match="fewer than 100 steps"):
         measure_pace(1, time.perf_counter(), config, text)
     assert patience[0] <= 60 * 0.02
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_refused"),
+    [
+        ([0.23, 0.11], False),  # the machine was busy for a moment
+        ([0.23, 0.4, 0.3, 0.11], False),
+        ([0.23] * budget.ATTEMPTS, True),
+        ([0.11], False),  # measured once where nothing is in doubt
+        ([3.0], True),
+    ],
+)
+def test_a_refusal_is_measured_again(seconds: list[float], is_refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, text = config_for("tiny", write_text(100_000))
+    monkeypatch.setattr(budget, "operations_per_second", lambda config: math.inf)
+    measured = iter(seconds)
+    monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: next(measured))
+    monkeypatch.setattr(budget, "_fitting_presets", lambda *arguments: [])
+    minutes = 100 * 0.15 / budget.SHARE_FOR_STEPS / 60  # room for a hundred steps of 0.15 s
+    start_time = time.perf_counter() + budget.FINISH_SECONDS
+    if is_refused:
+        with pytest.raises(UsageError, match="fewer than 100 steps"):
+            measure_pace(minutes, start_time, config, text)
+    else:
+        assert measure_pace(minutes, start_time, config, text).per_step == min(seconds)
+    assert list(measured) == [], "measured as often as it takes, and no more"
+
+
+@pytest.mark.parametrize("objective", ["causal", "masked", "seq2seq"])
+def test_the_speed_of_the_plan_counts_the_tokens_that_the_steps_count(
+    objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a translator the target's, and of an encoder the masked ones: else the plan promises twice the speed."""
+    source = write_pairs(800) if objective == "seq2seq" else write_text(100_000)
+    options = tiny_translator() if objective == "seq2seq" else tiny()
+    measured = {"operations_per_second": math.inf, "seconds_per_step": 0.3}
+    for name, value in measured.items():
+        monkeypatch.setattr(budget, name, lambda *arguments, value=value, **options: value)
+    shape = {"model": options["model"], "train": {"batch_size": 8}, "data": options.get("data", {})}
+    start = choose_start(collect_settings(source, None, {**shape, "objective": objective}), minutes=1)
+    task = open_task(start.config)
+    planned = plan(start, task)
+    [reason] = [reason for reason in planned.reasons if reason.startswith("training: ")]
+    [(speed, _)] = re.findall(r"([0-9,]+) (target |masked |)tokens/s", reason)
+    steps = [counted_tokens(task.batches(planned.config)(step)[-1]) for step in range(40)]
+    assert float(speed.replace(",", "")) == pytest.approx(sum(steps) / len(steps) / 0.3, rel=0.2)
 
 
 @pytest.mark.parametrize(("slow", "named"), [(True, ["tiny"]), (False, ["small", "tiny"])])

@@ -1,6 +1,7 @@
 """A budget of time: how many steps fit into it at first, and before every step, by how long the last ones took."""
 
 import math
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from clearhead.config.presets import PRESETS
 from clearhead.errors import UsageError
 from clearhead.inspection import estimate_cost
 from clearhead.training import Evaluated, Event, SaveDue
+from clearhead.training.loss import counted_tokens
 from clearhead.wording import counted
 from clearhead.workflows.hardware import choose_device, operations_per_second, seconds_per_step
 from clearhead.workflows.tasks import Task
@@ -25,6 +27,9 @@ MIN_TOKENS = 0.5  # per parameter that is not in an embedding; with fewer, a sma
 MAX_PASSES = 40  # over the text; more only learns it by heart
 PASSES_OF_A_STEP = 3  # a step costs as much as so many forward passes, of which an evaluation is one
 RECENT_SECONDS = 15.0  # of steps, whose mean predicts the next ones
+ATTEMPTS = 4  # measurements, of about a second each, before a model is refused
+BUSY = 8  # so many times slower a step may be in a busy moment; a model that is slower yet is too large
+BATCHES_TO_COUNT = 8  # whose mean is the number of tokens in a step
 TO_PREDICT = 3  # steps at least before anything is predicted
 TOLERANCE = 0.04  # share of the steps by which a prediction may miss the plan; the schedule changes no more than needed
 
@@ -155,16 +160,37 @@ def measure_pace(
     fewest = min(MIN_STEPS, enough)
     per_step = _least_seconds(config, task)
     if fewest * per_step < available:
-        per_step = seconds_per_step(config, task, patience=2 * available / fewest)
+        per_step = _confirmed_seconds(config, task, allowed=available / fewest, attempts=1 if is_default else ATTEMPTS)
     if fewest * per_step > available and not is_default:
         raise UsageError(_too_large(minutes, per_step, fewest, available, config, task, is_new=is_new))
     steps = max(1, int(available / per_step))
     if steps > enough:
         reason = f"{MAX_PASSES} passes over the data; more would only learn it by heart"
     else:
-        speed = config.train.batch_size * config.model.block_size / per_step
-        reason = f"{counted(minutes, 'minute')} at {speed:,.0f} tokens/s measured on {_machine(config)}"
+        speed = f"{_tokens_per_step(config, task) / per_step:,.0f} {task.counted}/s"
+        reason = f"{counted(minutes, 'minute')} at {speed} measured on {_machine(config)}"
     return Pace(deadline, per_step, min(steps, enough), enough, reason)
+
+
+def _confirmed_seconds(config: RunConfig, task: Task, *, allowed: float, attempts: int) -> float:
+    """What a step takes; one that takes a little longer than allowed is measured again, since the machine may be busy.
+
+    Args:
+        allowed: seconds.
+        attempts: measurements at most, of which the shortest counts.
+    """
+    per_step = math.inf
+    for _ in range(attempts):
+        per_step = min(per_step, seconds_per_step(config, task, patience=2 * allowed))
+        if not allowed < per_step < BUSY * allowed:
+            break
+    return per_step
+
+
+def _tokens_per_step(config: RunConfig, task: Task) -> float:
+    """The tokens of a step that the loss counts, which are all that the lines about steps speak of."""
+    batches = task.batches(config)
+    return statistics.mean(counted_tokens(batches(step)[-1]) for step in range(BATCHES_TO_COUNT))
 
 
 def _step_flops(config: RunConfig) -> float:

@@ -28,6 +28,7 @@ class MaskedTask(CausalTask):
     """Windows of text with masked tokens, which are the targets."""
 
     masks = True
+    counted = "masked tokens"
     next_verbs = (("fill", f"To be or not to {MASKED}"), ("evaluate", "other.txt"))
 
     def __init__(self, config: DataConfig, prepared: TextData) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -56,6 +56,7 @@ class Task(ABC):
         fingerprint: identifies the content, the cut between training and held-out data, and the tokenizers.
         floor: the lowest loss that is possible, in nats per token, where it is known.
         bytes_per_token: of the held-out text, in UTF-8, where the loss is that of the whole text.
+        counted: what the loss is a mean over, for a sentence.
         next_verbs: what a person may do with a finished run: verbs, each with the arguments that follow the run.
     """
 
@@ -63,6 +64,7 @@ class Task(ABC):
     fingerprint: str
     floor: float | None = None
     bytes_per_token: float | None = None
+    counted: ClassVar[str] = "tokens"
     next_verbs: tuple[tuple[str, ...], ...] = ()
 
     @classmethod

@@ -27,6 +27,7 @@ SOURCE_TOKENIZER = "source_tokenizer"  # the name of its files, where it is not 
 class TranslationTask(Task):
     """Pairs of sentences; each token of the target is predicted from the source and the target before it."""
 
+    counted = "target tokens"
     next_verbs = (("translate", "a sentence"), ("evaluate", "--source", "a.txt", "--target", "b.txt"))
 
     def __init__(self, config: DataConfig, prepared: PairData) -> None:
