@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from clearhead.config.serving import ServerConfig
+from clearhead.server import page
 from clearhead.server.http.errors import EXCEPTION_HANDLERS
 from clearhead.workflows.runs.folder import RunFolder
 
@@ -19,7 +20,7 @@ async def healthz(request: Request) -> Response:
 
 
 # Each room adds its own list.
-ROUTES: Sequence[BaseRoute] = [Route("/healthz", healthz, methods=["GET"])]
+ROUTES: Sequence[BaseRoute] = [Route("/healthz", healthz, methods=["GET"]), *page.ROUTES]
 
 
 def create_app(runs: Sequence[RunFolder], config: ServerConfig | None = None) -> Starlette:
