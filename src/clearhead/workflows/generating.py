@@ -70,7 +70,7 @@ def generate(
     config = GenerationConfig.read(options, {"num_samples": num_samples})
     opened = _open(run, prompt)
     tokenizer, model = opened.tokenizer, _writer(opened, device)
-    draft = None if config.draft in (None, "ngrams") else _draft(open_folder(config.draft), opened, device)
+    draft = None if config.draft in (None, "ngrams") else draft_model(open_folder(config.draft), opened, device)
     n_parameters = sum(p.numel() for p in model.parameters())
     few = len(prompts) * config.num_samples == 1 and n_parameters < SMALL
     with threads(1 if few else None), enough_memory("lower `num_samples` or `max_new_tokens`"):
@@ -115,7 +115,7 @@ def _writer(run: RunFolder, device: str) -> CausalLM:
     return model
 
 
-def _draft(run: RunFolder, writer: RunFolder, device: str) -> CausalLM:
+def draft_model(run: RunFolder, writer: RunFolder, device: str) -> CausalLM:
     """The draft model of speculative decoding."""
     model = _writer(run, device)
     same = run.config.model.vocab_size == writer.config.model.vocab_size

@@ -75,7 +75,7 @@ def translate(
             on_notice(_empty(empty, len(sentences), opened))
         return [
             [
-                Translated(t.text, t.score, _aligned(model, source_tokenizer, tokenizer, t) if align else None)
+                Translated(t.text, t.score, aligned_words(model, source_tokenizer, tokenizer, t) if align else None)
                 for t in best
             ]
             for best in translations
@@ -92,7 +92,7 @@ def _empty(count: int, total: int, run: RunFolder) -> str:
     return f"{share} empty: the model has learned too little to begin with a word; to train it longer: {longer}"
 
 
-def _aligned(
+def aligned_words(
     model: EncoderDecoder, source_tokenizer: Tokenizer, tokenizer: Tokenizer, translation: Translation
 ) -> tuple[tuple[int, int], ...]:
     """The words of a translation with those of its source."""

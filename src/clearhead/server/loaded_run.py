@@ -1,0 +1,160 @@
+"""A run in memory: its model on a thread of its own, its tokenizers, and the queue of its texts."""
+
+import logging
+
+from clearhead.config.serving import ServerConfig
+from clearhead.data import Tokenizer
+from clearhead.errors import DataError
+from clearhead.inference import Engine, GenerationBatch
+from clearhead.inference.batching import MANY
+from clearhead.models import CausalLM, EncoderDecoder, LanguageModel
+from clearhead.server.http.errors import HttpError
+from clearhead.server.http.model_thread import ModelThread
+from clearhead.server.text_batch import TextBatch
+from clearhead.server.text_progress import CachedDecode
+from clearhead.server.texts import TextQueue
+from clearhead.server.translations import TranslationQueue
+from clearhead.workflows.generating import draft_model
+from clearhead.workflows.hardware import choose_device
+from clearhead.workflows.runs.digests import WEIGHTS
+from clearhead.workflows.runs.find import open_folder
+from clearhead.workflows.runs.folder import RunFolder
+
+LOG = logging.getLogger(__name__)
+
+COPIES = 2  # of the weights: the model's, and what the native engine packs
+
+
+class LoadedRun:
+    """A run that is served. Whatever touches its model runs on its thread.
+
+    Attributes:
+        name: as requests call it.
+        kind: the objective: causal, masked or seq2seq.
+        thread: the model's.
+        tokenizers: of what the model reads and of what it writes.
+        texts: the queue of texts; None but for a causal model.
+        translations: the queue of sentences; None but for a translator.
+    """
+
+    model: LanguageModel
+    tokenizers: tuple[Tokenizer, Tokenizer]
+
+    def __init__(self, name: str, folder: RunFolder, config: ServerConfig) -> None:
+        self.name, self.folder, self._config = name, folder, config
+        self.options = folder.config
+        self.kind = self.options.objective
+        self.thread = ModelThread(name)
+        self.texts: TextQueue | None = None
+        self.translations: TranslationQueue | None = None
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Of what the model writes."""
+        return self.tokenizers[1]
+
+    @property
+    def block_size(self) -> int:
+        """How many tokens the model reads at once."""
+        return self.options.model.block_size
+
+    @property
+    def context(self) -> int | None:
+        """How many tokens a text may have, prompt and all; None: no limit."""
+        if isinstance(self.model, CausalLM) and self.model.receptive_field is not None:
+            return None
+        return self.block_size
+
+    def queue(self) -> TextQueue:
+        """The queue of texts.
+
+        Raises:
+            HttpError: 400, the model writes none.
+        """
+        if self.texts is None:
+            other = "translates: use /translate" if self.kind == "seq2seq" else "fills in what is masked"
+            raise HttpError(400, f"the model {self.name} does not continue a text; it {other}", "model")
+        return self.texts
+
+    async def load(self) -> None:
+        """Load model and tokenizers, on the thread.
+
+        Raises:
+            ClearheadError: the run is damaged, or has no model yet.
+        """
+        self.thread.start()
+        try:
+            await self.thread.call(self._load)
+        except BaseException:
+            self.thread.close(0)
+            raise
+
+    def end_texts(self) -> None:
+        """End all texts with an error."""
+        for queue in (self.texts, self.translations):
+            if queue is not None:
+                queue.close()
+
+    def close(self, seconds: float) -> bool:
+        """End the thread; whether it has ended by then. From any other thread."""
+        return self.thread.close(seconds)
+
+    def _load(self) -> None:
+        config, device = self._config, choose_device(self._config.device)
+        self.tokenizers = self.folder.tokenizers
+        self.model = model = self.folder.model().to(device).eval()
+        capacity = config.slots + config.queue_length
+        if isinstance(model, EncoderDecoder):
+            if self.tokenizer.end_of_document is None:
+                raise DataError(f"the tokenizer of {self.folder} has no token that ends a text")
+            self.translations = TranslationQueue(
+                self.thread,
+                model,
+                end=self.tokenizer.end_of_document,
+                seconds=config.gather_milliseconds / 1000,
+                capacity=capacity,
+                on_notice=self._notice,
+            )
+        if not isinstance(model, CausalLM):
+            return
+        draft = None
+        if config.draft not in (None, "ngrams"):
+            draft = draft_model(open_folder(config.draft), self.folder, config.device)
+        engine = Engine(model, config)
+        engine.backend(MANY, self._notice)  # compiles native code where there is none yet
+
+        def make(slots: int) -> GenerationBatch:
+            return GenerationBatch(
+                model, engine, draft=draft, slots=slots, prompt_tokens=config.prompt_tokens, on_notice=self._notice
+            )
+
+        batch = TextBatch(make, config.slots, self.tokenizer.end_of_document)
+        batch.prepare()
+        self.texts = TextQueue(
+            self.thread,
+            batch,
+            CachedDecode(self.tokenizer.decode),
+            vocab_size=model.config.vocab_size,
+            context=self.context,
+            capacity=capacity,
+        )
+
+    def _notice(self, sentence: str) -> None:
+        LOG.info("%s: %s", self.name, sentence)
+
+
+def bytes_needed(folder: RunFolder, config: ServerConfig) -> float:
+    """The memory that a run takes, about: its weights, and the cache of its texts.
+
+    Raises:
+        DataError: the run's options or its model are missing or damaged.
+    """
+    model = folder.config.model
+    try:
+        weights = (folder.folder / WEIGHTS).stat().st_size
+    except OSError as error:
+        raise DataError(f"{folder.folder} has no {WEIGHTS}") from error
+    if model.architecture != "decoder":
+        return COPIES * weights
+    column = 2 * model.n_layers * model.n_kv_heads * model.head_dim * 4  # keys and values, float32
+    return COPIES * weights + config.slots * model.block_size * column

@@ -1,0 +1,167 @@
+"""The runs that are served: loaded when somebody asks for them, dropped when others need the memory."""
+
+import asyncio
+import gc
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from clearhead.config.serving import ServerConfig
+from clearhead.errors import UsageError
+from clearhead.server.http.errors import HttpError
+from clearhead.server.loaded_run import LoadedRun, bytes_needed
+from clearhead.suggestions import did_you_mean
+from clearhead.wording import listed
+from clearhead.workflows.hardware import choose_device, memory
+from clearhead.workflows.runs.folder import RunFolder
+
+LOG = logging.getLogger(__name__)
+
+CLOSING_SECONDS = 30.0  # a run that nobody uses has nothing to end
+GIB = 2**30
+
+MakeRun = Callable[[str, RunFolder, ServerConfig], LoadedRun]
+
+
+class LoadedRuns:
+    """Several runs by their names. Used from the event loop's thread.
+
+    Loading one takes as long as it takes, on the run's own thread; two requests for the same run wait for the same
+    loading. If the runs' memory passes the limit, the least recently used ones are dropped, never one that is in use.
+    """
+
+    def __init__(self, runs: Sequence[RunFolder], config: ServerConfig, make: MakeRun = LoadedRun) -> None:
+        """
+        Args:
+            runs: the first is the default.
+            config: of the server.
+            make: what stands for a loaded run; it is loaded with `load`.
+
+        Raises:
+            UsageError: two have the same name.
+        """
+        twice = [name for name, number in Counter(run.name for run in runs).items() if number > 1]
+        if twice:
+            raise UsageError(f"two runs are called {twice[0]}, so requests could not name them; rename one's folder")
+        self._folders = {run.name: run for run in runs}
+        self._config, self._make = config, make
+        total = memory(choose_device(config.device)) or 8 * GIB
+        self._limit = total / 2 if config.memory_gib is None else config.memory_gib * GIB
+        self._loading = dict[str, asyncio.Task[LoadedRun]]()  # by name, the least recently used first
+        self._runs = dict[str, LoadedRun]()  # of those whose loading has begun
+        self._bytes = dict[str, float]()
+        self._users = Counter[str]()
+        self._is_closed = False
+
+    def names(self) -> list[str]:
+        """Those that can be used, the default first."""
+        return [*self._folders]
+
+    def folder(self, name: str | None) -> RunFolder:
+        """The folder of a run, by its name; of the default by None.
+
+        Raises:
+            HttpError: 404, there is none.
+        """
+        if name is None and self._folders:
+            return next(iter(self._folders.values()))
+        if name is None or name not in self._folders:
+            hint = did_you_mean(name or "", self.names()) or f"; the models here are {listed(self.names(), 5)}"
+            raise HttpError(404, f"there is no such model here{hint}", "model", "model_not_found")
+        return self._folders[name]
+
+    @property
+    def loaded(self) -> list[LoadedRun]:
+        """Those in memory, the least recently used first."""
+        done = (name for name, task in self._loading.items() if task.done())
+        return [self._runs[name] for name in done if name in self._runs]
+
+    @asynccontextmanager
+    async def use(self, name: str | None = None) -> AsyncIterator[LoadedRun]:
+        """A run, loaded; inside the `with` it stays so. Leaving does not suspend.
+
+        Raises:
+            HttpError: 404, there is no such run; 503, it cannot be loaded; 429, others take the memory that it needs.
+        """
+        name = self.folder(name).name
+        self._users[name] += 1
+        try:
+            yield await self._run(name)
+        finally:
+            self._users[name] -= 1
+
+    async def close(self, seconds: float) -> None:
+        """End everything, within about so many seconds."""
+        self._is_closed = True
+        for task in self._loading.values():
+            task.cancel()
+        runs, self._runs = [*self._runs.values()], {}
+        for run in runs:
+            run.end_texts()
+        await asyncio.gather(*(asyncio.to_thread(run.close, seconds) for run in runs))
+
+    async def _run(self, name: str) -> LoadedRun:
+        if self._is_closed:
+            raise HttpError(503, "the server is stopping", retry_after=1)
+        task = self._loading.pop(name, None) or asyncio.ensure_future(self._load(name))
+        self._loading[name] = task  # the last: it is the most recently used
+        try:
+            return await asyncio.shield(task)
+        finally:
+            if task.done() and (task.cancelled() or task.exception()):  # the next one tries again
+                self._loading.pop(name, None)
+
+    async def _load(self, name: str) -> LoadedRun:
+        folder = self._folders[name]
+        try:
+            needed = bytes_needed(folder, self._config)
+            await self._make_room(name, needed)
+            self._bytes[name] = needed
+            run = self._runs[name] = self._make(name, folder, self._config)
+            await run.load()
+        except BaseException as error:
+            self._bytes.pop(name, None)
+            self._runs.pop(name, None)
+            if isinstance(error, HttpError) or not isinstance(error, Exception):
+                raise
+            LOG.error("the run %s cannot be loaded", name, exc_info=error)
+            raise HttpError(
+                503,
+                f"the model {name} cannot be loaded: it is damaged, or its training has saved none yet; the server's "
+                "own log says more",
+                "model",
+                "model_unavailable",
+            ) from None
+        return run
+
+    async def _make_room(self, name: str, needed: float) -> None:
+        """Drop the least recently used runs until there is room.
+
+        Raises:
+            HttpError: 503, there never is; 429, not before others are done.
+        """
+        if needed > self._limit:
+            raise HttpError(
+                503,
+                f"the model {name} needs about {needed / GIB:.1f} GiB, and the server's limit (memory_gib) is "
+                f"{self._limit / GIB:.1f}",
+                "model",
+                "model_unavailable",
+            )
+        while sum(self._bytes.values()) + needed > self._limit:
+            idle = [other for other in self._loading if other in self._bytes and not self._users[other]]
+            if not idle:
+                raise HttpError(
+                    429, "the models in use leave no memory for this one; try again", "model", retry_after=1
+                )
+            await self._drop(idle[0])
+
+    async def _drop(self, name: str) -> None:
+        run = self._runs.pop(name)
+        del self._loading[name], self._bytes[name]
+        LOG.info("dropping the run %s to make room", name)
+        run.end_texts()
+        await asyncio.to_thread(run.close, CLOSING_SECONDS)
+        del run
+        gc.collect()  # a model holds itself in circles
