@@ -4,7 +4,8 @@ import importlib.util
 
 import pytest
 
-collect_ignore_glob = [] if importlib.util.find_spec("starlette") and importlib.util.find_spec("uvicorn") else ["*"]
+NEEDED = ("starlette", "uvicorn", "openai", "httpx")
+collect_ignore_glob = [] if all(map(importlib.util.find_spec, NEEDED)) else ["*"]
 
 
 @pytest.fixture

@@ -9,8 +9,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from clearhead.config.serving import ServerConfig
-from clearhead.server import page
+from clearhead.server import page, translate
 from clearhead.server.http.errors import EXCEPTION_HANDLERS
+from clearhead.server.loaded_runs import LoadedRuns
+from clearhead.server.openai import completions, embeddings, models
 from clearhead.workflows.runs.folder import RunFolder
 
 
@@ -20,11 +22,18 @@ async def healthz(request: Request) -> Response:
 
 
 # Each room adds its own list.
-ROUTES: Sequence[BaseRoute] = [Route("/healthz", healthz, methods=["GET"]), *page.ROUTES]
+ROUTES: Sequence[BaseRoute] = [
+    Route("/healthz", healthz, methods=["GET"]),
+    *models.ROUTES,
+    *completions.ROUTES,
+    *embeddings.ROUTES,
+    *translate.ROUTES,
+    *page.ROUTES,
+]
 
 
 def create_app(runs: Sequence[RunFolder], config: ServerConfig | None = None) -> Starlette:
-    """The ASGI application that serves these runs; `request.app.state` holds `config`.
+    """The ASGI application that serves these runs; `request.app.state` holds `config` and `runs`.
 
     Args:
         runs: to serve, by their names; they are loaded when somebody asks for them.
@@ -33,9 +42,13 @@ def create_app(runs: Sequence[RunFolder], config: ServerConfig | None = None) ->
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
+        try:
+            yield
+        finally:
+            await app.state.runs.close(app.state.config.shutdown_seconds)
 
     app = Starlette(routes=list(ROUTES), exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
     app.router.redirect_slashes = False  # a redirection would lead wherever the Host header says
     app.state.config = config or ServerConfig()
+    app.state.runs = LoadedRuns(runs, app.state.config)
     return app
