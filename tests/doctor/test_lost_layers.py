@@ -87,3 +87,31 @@ def test_layers_whose_output_is_dropped(
 def test_a_final_norm_that_is_never_called() -> None:
     report = check(Stack(in_turn, ends=False))
     assert [(finding.id, finding.status) for finding in report.findings] == [("N03", "fail")], str(report)
+
+
+class Maps(Layer):
+    """Maps of its own, of which `uses` may leave some out."""
+
+    def __init__(self, uses: str) -> None:
+        super().__init__()
+        self.uses, self.maps = uses, nn.ModuleDict({name: nn.Linear(D, D) for name in "qkv"})
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.uses:
+            return super().forward(x)
+        read = {name: part(self.ln1(x)) for name, part in self.maps.items()}
+        q, k, v = (read[name] for name in self.uses)
+        scores = q @ k.mT / D**0.5  # (B, T, T)
+        ahead = torch.ones_like(scores[0]).triu(1).bool()
+        x = x + scores.masked_fill(ahead, -torch.inf).softmax(-1) @ v
+        return x + self.mlp(self.ln2(x))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("uses", "status"), [("qkv", []), ("qkk", ["fail"]), ("", ["warn"])])
+def test_one_of_several_maps_that_is_thrown_away_is_lost(uses: str, status: list[str]) -> None:
+    model = Stack(in_turn)
+    model.layers = nn.ModuleList(Maps(uses) for _ in range(LAYERS))
+    for layer in model.layers if uses else ():
+        del layer.attention
+    report = check(model, only=["A13"])
+    assert [finding.status for finding in report.findings if finding.id == "A13"] == status, str(report)

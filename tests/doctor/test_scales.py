@@ -74,3 +74,27 @@ def test_scores_of_normalized_vectors_may_be_multiplied_by_the_root() -> None:
     model = Model(K**0.5, 4)
     model.layers = nn.ModuleList(Normalized(K**0.5, 4) for _ in range(2))
     assert not [finding for finding in check(model, only=["A01"]).findings if finding.status == "fail"]
+
+
+class Cosine(Attention):
+    """Scores are cosines, products divided by both lengths; if `learned`, a weight times the products."""
+
+    def __init__(self, scale: float, axes: int, *, learned: bool) -> None:
+        super().__init__(scale, axes)
+        self.factor = nn.Parameter(torch.ones(())) if learned else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (part(x).unflatten(-1, (H, K)).transpose(1, 2) for part in (self.q, self.k, self.v))
+        scores = q @ k.transpose(-2, -1)  # (B, H, T, T)
+        if self.factor is None:
+            scores = scores / (q.norm(dim=-1)[..., None] * k.norm(dim=-1)[..., None, :])
+        else:
+            scores = scores * self.factor
+        return self.o((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_cosines_and_learned_scales_are_scales(learned: bool) -> None:
+    model = Model(1.0, 4)
+    model.layers = nn.ModuleList(Cosine(1.0, 4, learned=learned) for _ in range(2))
+    assert not check(model, only=["A01"]).findings

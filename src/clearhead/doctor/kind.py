@@ -26,7 +26,7 @@ ENCODER_WORDS = re.compile(  # self.classifier may be any head
     r"\bmlm\b|masked language|mask_token|bidirectional|fill[- ]in|(?<!self\.)classif", re.I
 )
 GENERATES = (r"\[:,\s*-1\b", r"multinomial|argmax|topk", r"\bcat\(|append\(")  # all of them, in one function
-MEANT = re.compile("'(causal|tril|triu|subsequent)'")
+MEANT = re.compile("'(causal|tri[lu]_?|subsequent)'")
 CAUSAL_METHODS = ("generate", "sample", "generate_text", "decode_step", "new_cache", "init_cache")
 CAUSAL_FLAGS = ("causal", "is_causal")  # attributes of modules
 SWITCHED_OFF = re.compile(r"def \w+\([^)]*causal\w*(: *bool)? *= *False", re.I)  # an option of some part

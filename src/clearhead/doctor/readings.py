@@ -25,8 +25,9 @@ def readings(subject: Subject) -> Iterator[tuple[str, Subject]]:
             known = replace(outcome.known, axes=subject.calling.axes)
             yield what, replace(subject, calling=known, journal=Journal())
     with attempt():  # who moves whom cannot be told of some models; then nothing speaks for another kind
-        does: Kind = "bidirectional" if bool(subject.matrix.alive.triu(1).any()) else "causal"
-        if subject.kind not in ("seq2seq", does):
+        future, past = subject.matrix.alive.triu(1).sum(), subject.matrix.alive.tril(-1).sum()
+        does: Kind = "bidirectional" if future else "causal"
+        if subject.kind not in ("seq2seq", does) and (2 * future >= past or not future):  # else it fits neither
             yield f"as {does}", replace(subject, spec=replace(subject.spec, kind=does), journal=Journal())
 
 

@@ -30,7 +30,7 @@ from clearhead.doctor.probes.tensors import first_true, relative_change
 from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, without_dropout
 from clearhead.doctor.problems import message_of
 
-ROW_FAULTS = ("A10", "P02", "N02", "M15")
+ROW_FAULTS = ("A10", "P02", "N02", "M15", "V01")
 ROWS, FEW_ROWS = 5, 3  # of a batch; fewer for a large model in a hurry
 MOVED, RENUMBERED = 1e-4, 1e-3  # of the logits' spread: by another row's tokens, and by another row number
 DRAWS = {"rand", "randn", "rand_like", "randn_like", "randint", "randperm", "bernoulli", "normal", "multinomial"} | {
@@ -203,6 +203,8 @@ def _mixed(subject: Subject, inputs: Inputs, changed: Inputs, row: int, moved: T
     if where.op in RECURRENCES or (len(moved), len(moved)) in sizes:
         causes = (("A10", 0.9), ("N02", 0.1))
         status = "warn" if len(sizes) > 1 and subject.convention.reads_numbers else "fail"  # rows of a table may meet
+    elif leak.call is not None and leak.call.module is not None and leak.call.module.training:
+        causes = (("V01", 0.8), ("N02", 0.2))
     elif (leak.call is not None and is_norm(leak.call.module)) or {where.op, *makers} & (NORMS | STATISTICS):
         causes = (("N02", 0.8), ("A10", 0.2))
     elif {where.op, *makers} & TAKES:

@@ -19,6 +19,7 @@ SCORES = re.compile(r"scor|att|qk|dot")
 NEAR, FAR = 0.4, 2.0  # times 1 / sqrt(K), between which a scale is the usual one; DeBERTa has 0.58
 PARTING = {"chunk", "split", "unbind", "__iter__"}
 PLAIN_STEPS = 8  # between a projection and the attention that reads it
+SLANTED = 0.3  # how far the slope of the scores may be from the scale: biases are added to them
 ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still make up for a missing scale
 
 
@@ -187,15 +188,15 @@ def scales(subject: Subject) -> list[Finding]:
     flow, maps = Flow(calls), list(attentions(calls))
     if not maps:
         raise Skipped("no attention was found among its operations")
-    learned = [_scale(Flow(subject.inside.calls), other, other.query)[0] for other in subject.attentions]
-    for number, attention in enumerate(maps):
-        if attention.query is None or attention.key is None or number >= len(learned):
+    perturbed = Flow(subject.inside.calls)
+    for attention, again in zip(maps, subject.attentions, strict=False):
+        if attention.query is None or attention.key is None:
             continue
         scale, width = _scale(flow, attention, attention.query)
-        if learned[number] != scale:
-            continue  # with other weights it is another
         if scale is None or width < 4 or _is_declared(subject, scale):
             continue
+        if _scale(perturbed, again, again.query)[0] != scale or not (_shows(attention, scale) and _shows(again, scale)):
+            continue  # it is learned, or something else divides the scores
         ratio, where = scale * width**0.5, subject.place_of(attention.call)
         is_persons = is_own(subject.model, where.module)
         sizes = _other_sizes(subject, flow, attention, width)
@@ -217,6 +218,20 @@ def scales(subject: Subject) -> list[Finding]:
         status = "fail" if is_persons and is_sure else "warn"
         return [finding(causes, witness, value=ratio, threshold=FAR, where=where, status=status)]
     return []
+
+
+def _shows(attention: AttentionCall, scale: float) -> bool:
+    """Whether scores rise with the products by this scale: those of cosines are divided by lengths as well."""
+    product = None if attention.score_product is None else attention.score_product.call.outputs[0]
+    if attention.scores is None or product is None or product.numel() != attention.scores.numel():
+        return True
+    products, scores = product.detach().float().flatten().cpu(), attention.scores.detach().float().flatten().cpu()
+    products, scores = (part[scores > HIDDEN] for part in (products, scores))
+    if not len(scores):
+        return True
+    products, scores = products - products.mean(), scores - scores.mean()
+    slope = float((products * scores).sum() / products.square().sum().clamp_min(1e-12))
+    return abs(slope / scale - 1) < SLANTED or abs(slope - 1) < 1e-3  # the products were scaled where they stand
 
 
 def _are_of_one_length(vectors: Tensor) -> bool:

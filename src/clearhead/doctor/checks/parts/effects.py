@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from clearhead.doctor.calling import Inputs
 from clearhead.doctor.calling.names import parameters_of
 from clearhead.doctor.calling.outputs import leaves
-from clearhead.doctor.calling.outputs import tensors as returned
 from clearhead.doctor.probes.tensors import relative_change
 from clearhead.doctor.probes.tracing import quiet
 from clearhead.doctor.problems import attempt
@@ -39,8 +38,9 @@ def beside(subject: Subject, inputs: Inputs) -> list[Tensor]:
 
 
 def all_of(subject: Subject, inputs: Inputs) -> list[Tensor]:
-    """All numbers that are returned."""
-    return [part for part in returned(subject.convention.raw(subject.model, inputs)) if part.is_floating_point()]
+    """All that is returned but lists in it, which are records of the layers, and caches."""
+    returned = leaves(subject.convention.raw(subject.model, inputs))
+    return [leaf for path, leaf in returned if len(path) < 2 and isinstance(leaf, Tensor) and leaf.is_floating_point()]
 
 
 def with_options(subject: Subject, inputs: Inputs) -> list[Tensor]:

@@ -25,6 +25,7 @@ from clearhead.doctor.checks.parts.effects import (
 from clearhead.doctor.probes.flow import Flow
 from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import layer_of, owner_of
+from clearhead.doctor.probes.mentions import is_mentioned
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.products import CARRYING, RESHAPING
 from clearhead.doctor.state_guard import twin
@@ -190,7 +191,16 @@ def _left_out(subject: Subject, idle: Sequence[str], reached: set[str], called: 
     norm = is_norm(model.get_submodule(first.rpartition(".")[0])) and layer_of(first) is None
     causes = (("N03", 0.8), ("A13", 0.2)) if norm else (("A13", 1.0),)
     witness, against = f"other values in {listed} move no logit", "the maps beside it" if lost else ""
+    part = _uncalled(model, first, called)
+    if not lost and (norm or _is_stack(model, part)) and not is_mentioned(model, part):
+        witness, against = f"{witness}, and no code mentions {part} but where it is made", "the code that makes it"
     return finding(causes, witness, value=0.0, where=owner_of(model, first), against=against)
+
+
+def _is_stack(model: nn.Module, path: str) -> bool:
+    """Whether it is a stack of layers, or one of them."""
+    owner = path.rpartition(".")[0]
+    return any(isinstance(model.get_submodule(name), (nn.ModuleList, nn.Sequential)) for name in (path, owner))
 
 
 def _stand_in(model: nn.Module, name: str, called: Counter[str]) -> str | None:
@@ -239,7 +249,11 @@ def _is_lost_part(subject: Subject, name: str, reached: set[str], called: Counte
     model, part = subject.model, _uncalled(subject.model, name, called)
     part = name.rpartition(".")[0] if part == name else part
     owner, _, key = part.rpartition(".")
-    if not called[owner] or model.get_parameter(name).dim() < 2 or not _is_thrown_away(subject, part):
+    around = owner
+    while around and not called[around]:  # a list is never called itself
+        around = around.rpartition(".")[0]
+    is_inside = layer_of(part) not in (None, part)  # of a list outside a layer, only some may be meant to be used
+    if not is_inside or not called[around] or model.get_parameter(name).dim() < 2 or not _is_thrown_away(subject, part):
         return False
     children = dict(model.get_submodule(owner).named_children())
     alike = [other for other, child in children.items() if other != key and _shapes(child) == _shapes(children[key])]

@@ -15,6 +15,7 @@ from clearhead.doctor.probes.tensors import relative_change
 from clearhead.doctor.probes.tracing import ModuleCall, dropout_probability, home_of
 
 PRE_NORM = re.compile(r"pre[-_ ]?(layer[-_ ]?)?norm", re.I)
+FEW = 3  # additions of a single layer, as of one that pools
 LEFT = 0.01  # of the largest number: what a norm's epsilon may change
 
 
@@ -179,7 +180,6 @@ def _unnormalized(subject: Subject, steps: Sequence[Addition], behind: Sequence[
     witness += f"; {unused} is there for it, and is never called" if unused else ""
     where = place_of_module(path, subject.model.get_submodule(path))
     has_head = any(calls[index].name in LINEAR | PRODUCTS for index in behind)  # else a norm may follow elsewhere
-    layers = {layer_of(subject.place_of(step.call).module) for step in steps} - {None}
-    is_sure = unused or (has_head and is_own(subject.model, layer) and len(layers) > 1)
+    is_sure = unused or (has_head and is_own(subject.model, layer) and len(steps) > FEW)
     against = "its own sublayers, which read the stream through norms" if is_sure else ""
     return [finding("N03", witness, where=where, against=against)]

@@ -35,9 +35,11 @@ def residuals(subject: Subject) -> list[Finding]:
         side = next(sides, None)
         if side is None or (not path and subject.gives_rows):  # what is read of one place may come by attention alone
             continue
+        layer = subject.model.get_submodule(path)
+        sound |= {type(layer)} if _depends(subject, path, side, _silent([layer])) else set()
         for name, module in sublayers.items():
             if _is_bypassed(subject, path, side, module):
-                sound |= {type(subject.model.get_submodule(path))}
+                sound |= {type(layer)} if name in mixing else set()
             elif _is_a_branch(subject, path):
                 break
             else:
