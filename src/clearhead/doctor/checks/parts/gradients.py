@@ -35,19 +35,8 @@ CHOICES = ("topk", "sort", "argsort", "argmax", "max", "multinomial")  # by whic
 MAX_PARTS = 256  # parts of a list that are chosen from
 SOMETIMES = re.compile(r"expert|pooler|lora|adapter|mask_token|cls\.|router", re.I)  # used for some inputs only
 OF_A_SOURCE = re.compile(r"cross|encoder_attn|enc_dec|memory", re.I)  # idle if only ids are read
-OTHER_INPUT = re.compile(r"_ids$|_values$|_features$|_states$|_mask$|^memory$|^context$|^bbox$|images?$")
-USUAL_INPUT = re.compile(
-    r"^(input|decoder_input|position|token_type)_ids$|past|cache|^(decoder_)?attention_mask$|head_mask"
-)
 READERS = (nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # read an input that is not a hidden state
-EXPLAIN = {
-    "dependencies",
-    "sources",
-    "positions",
-    "norms",
-    "paddings",
-    "attention",
-}  # checks that may explain idle weights
+EXPLAIN = {"dependencies", "sources", "positions", "norms", "paddings", "attention"}  # may explain idle weights
 SHARE = 1 / 8  # of a matrix: fewer rows without a gradient may be units that are inactive on these tokens
 HEARD = 0.1  # of the effect of the other rows: inactive units stay inactive under so small a change
 STEPS = 3
