@@ -9,7 +9,7 @@ from clearhead.server import create_app
 
 
 def test_it_answers_and_refuses_in_one_envelope() -> None:
-    with TestClient(create_app([])) as client:
+    with TestClient(create_app([]), base_url="http://localhost") as client:
         assert client.get("/healthz").json() == {"status": "ok"}
         assert client.get("/healthz/").status_code == 404  # and no redirection to what the Host header says
         assert client.post("/healthz").json()["error"]["type"] == "invalid_request_error"

@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 from clearhead.config.serving import ServerConfig
 from clearhead.server import page, translate
 from clearhead.server.http.errors import EXCEPTION_HANDLERS
+from clearhead.server.http.guard import Guard
 from clearhead.server.loaded_runs import LoadedRuns
 from clearhead.server.openai import completions, embeddings, models
 from clearhead.workflows.runs.folder import RunFolder
@@ -49,6 +50,7 @@ def create_app(runs: Sequence[RunFolder], config: ServerConfig | None = None) ->
 
     app = Starlette(routes=list(ROUTES), exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
     app.router.redirect_slashes = False  # a redirection would lead wherever the Host header says
-    app.state.config = config or ServerConfig()
-    app.state.runs = LoadedRuns(runs, app.state.config)
+    app.state.config = config = config or ServerConfig()
+    app.state.runs = LoadedRuns(runs, config)
+    app.middleware_stack = Guard(app.build_middleware_stack(), config)  # around what answers an exception, too
     return app
