@@ -31,7 +31,7 @@ class Counted(nn.Module):
 @pytest.mark.parametrize(("way", "module"), [("backwards", "positions"), ("divided", "")])
 def test_a_count_from_the_end_is_found_where_it_enters(way: str, module: str) -> None:
     report = check(Counted(way), only=["M21"])
-    assert [(finding.id, finding.status) for finding in report.findings] == [("M21", "fail")], str(report)
+    assert [(finding.id, finding.status) for finding in report.findings] == [("M21", "warn")], str(report)
     assert report["M21"].where.module == module, str(report)
 
 
@@ -39,28 +39,6 @@ def test_a_count_from_the_first_token_is_sound() -> None:
     report = check(Counted("forwards"), only=["M21"])
     assert not report.findings, str(report)
     assert next(one.status for one in report.checks if one.name == "lengths") == "pass"
-
-
-class Normed(nn.Module):
-    """Between the sum of the past and the head stands a norm."""
-
-    def __init__(self, norm: nn.Module) -> None:
-        super().__init__()
-        self.tokens, self.norm, self.head = nn.Embedding(V, D), norm, nn.Linear(D, V)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x = self.tokens(ids).cumsum(1)
-        x = self.norm(x.transpose(1, 2)).transpose(1, 2) if isinstance(self.norm, nn.BatchNorm1d) else self.norm(x)
-        logits: Tensor = self.head(x)
-        return logits
-
-
-def test_a_norm_over_the_batch_leaks_in_training_alone() -> None:
-    spec = Spec(kind="causal")
-    assert not check(Normed(nn.LayerNorm(D)), spec, only=["M02"]).findings
-    report = check(Normed(nn.BatchNorm1d(D)), spec, only=["N02"])
-    assert [(finding.id, finding.status) for finding in report.findings] == [("N02", "fail")], str(report)
-    assert report["N02"].where.module == "norm"
 
 
 class Masked(nn.Module):

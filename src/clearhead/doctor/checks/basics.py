@@ -57,7 +57,8 @@ def finite(subject: Subject) -> list[Finding]:
     row, position, _ = first_true(bad)
     witness = f"logits {position} of row {row} are {'NaN' if is_nan else 'infinite'} for ordinary tokens"
     causes = _empty_rows(subject, inputs) if is_nan else (("R01", 0.8), ("M14", 0.2))
-    return [finding(causes, witness, value=float(bad.float().mean()), where=first_nan(calls))]
+    status: Status = "fail" if is_nan else "warn"  # tokens may be ruled out by a probability of zero
+    return [finding(causes, witness, value=float(bad.float().mean()), where=first_nan(calls), status=status)]
 
 
 def first_nan(calls: Sequence[ModuleCall]) -> Where:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs, Run
-from clearhead.doctor.checks.base import SOUND, Finding, Skipped, Status, Subject, Where, attempt, finding, model_check
+from clearhead.doctor.checks.base import SOUND, Finding, Skipped, Status, Subject, attempt, finding, model_check
 from clearhead.doctor.checks.dependence.causes import LEAK_FAULTS
 from clearhead.doctor.checks.dependence.dependencies import (
     has_batch_norm,
@@ -21,11 +21,10 @@ from clearhead.doctor.checks.generation.decoding import first_off
 from clearhead.doctor.checks.own_batch import leaks_on_own_batch
 from clearhead.doctor.checks.padding.masks import padding_masks
 from clearhead.doctor.probes.attention import HIDDEN
-from clearhead.doctor.probes.dependency import THRESHOLD
 from clearhead.doctor.probes.localization import locate, token_reading
 from clearhead.doctor.probes.locations import place_of_call
-from clearhead.doctor.probes.tracing import home_of, recorded_modules
-from clearhead.doctor.state_guard import SCALE, plain_layers, scaled, twin
+from clearhead.doctor.probes.tracing import recorded_modules
+from clearhead.doctor.state_guard import SCALE, plain_layers, scaled
 
 TRIES = 4  # of a path that may be random: a rare draw does not show at once
 LONGER = (37, 31, 29, 23, 19, 17)  # tokens
@@ -39,8 +38,6 @@ def paths(subject: Subject) -> list[Finding]:
     """No future token leaks in train(), with gradients, a full mask, another attention, longer rows or your batch."""
     if not subject.looks_back_only:
         raise Skipped("it may look ahead")
-    if has_batch_norm(subject) and (leaking := _through_batch_norm(subject)):
-        return leaking
     findings: list[list[Finding] | None] = []
     for name, run in _paths(subject):
         findings.append(leaks_on(subject, name, run, subject.calling.T))
@@ -68,26 +65,6 @@ def leaks_on(subject: Subject, name: str, run: Run, T: int) -> list[Finding] | N
     if not leaky or is_random:
         return []
     return leaks(subject, matrix, run, backend=name if subject.calling.T == T else None)
-
-
-def _through_batch_norm(subject: Subject) -> list[Finding]:
-    """In training, a norm over the batch is also one over time: later tokens of a row are in its mean."""
-    inputs = subject.inputs(2, salt=23)
-    ids = inputs.ids.clone()
-    ids[0, -1] = subject.inputs(2, salt=24).ids[1, 0]
-    logits = []
-    for batch in (inputs, replace(inputs, ids=ids)):
-        torch.manual_seed(subject.seed)  # the same random numbers for both
-        logits.append(subject.run(batch, model=twin(subject.model, subject.device).train()))  # training moves its means
-    value = float((logits[1] - logits[0])[0, :-1].abs().max()) / (float(logits[0].std()) or 1.0)
-    if not value > THRESHOLD:
-        return []
-    subject.journal.paths.append("train(), with its norms over the batch")
-    modules = subject.model.named_modules()
-    name, norm = next((name, m) for name, m in modules if isinstance(m, nn.modules.batchnorm._BatchNorm))
-    witness = f"in train(), changing token {ids.shape[1] - 1} moves the logits before it by {value:.1e} of their spread"
-    where = Where(name, type(norm).__name__, *home_of(subject.model))
-    return [finding((("N02", 0.8), ("N01", 0.2)), witness, value=value, threshold=THRESHOLD, where=where)]
 
 
 def _is_random(run: Run, inputs: Inputs) -> bool:
@@ -149,7 +126,7 @@ def stress(subject: Subject) -> list[Finding]:
     return [finding("M08", witness, value=value, threshold=1e-3, where=where, picture=picture, status=status)]
 
 
-@model_check("M21", "lengths", order=120, needs=SOUND, against="the kind of model that it is")
+@model_check("M21", "lengths", order=120, needs=SOUND)
 def lengths(subject: Subject) -> list[Finding]:
     """Removing the last tokens moves no logit before them: how many tokens follow is part of the future too."""
     if not subject.looks_back_only:
