@@ -34,8 +34,12 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.data.sources import pipe_of as pipe_of
     from clearhead.data.sources import short_name as short_name
     from clearhead.data.sources import text_bytes as text_bytes
+    from clearhead.data.tokenizers import ChatEncoder as ChatEncoder
+    from clearhead.data.tokenizers import ChatMessage as ChatMessage
+    from clearhead.data.tokenizers import ChatTemplate as ChatTemplate
     from clearhead.data.tokenizers import Tokenizer as Tokenizer
     from clearhead.data.tokenizers import UnseenCharacterError as UnseenCharacterError
+    from clearhead.data.tokenizers import read_chat_template as read_chat_template
     from clearhead.data.windows import IGNORED as IGNORED
     from clearhead.data.windows import Batch as Batch
     from clearhead.data.windows import document_numbers as document_numbers
@@ -57,7 +61,14 @@ __getattr__, __dir__, __all__ = attach(
         "parallel.vocabularies": ("special_tokens",),
         "preparation": ("MIN_CHARACTERS", "TextData", "encode_for_evaluation", "prepare"),
         "sources": ("pipe_of", "short_name", "text_bytes"),
-        "tokenizers": ("Tokenizer", "UnseenCharacterError"),
+        "tokenizers": (
+            "ChatEncoder",
+            "ChatMessage",
+            "ChatTemplate",
+            "Tokenizer",
+            "UnseenCharacterError",
+            "read_chat_template",
+        ),
         "windows": ("Batch", "IGNORED", "document_numbers", "evaluation_batches", "training_batch"),
     },
     submodules=("stories",),

@@ -18,6 +18,7 @@ from clearhead.data.tokenizers.characters import (
     refuse_surrogates,
     unseen,
 )
+from clearhead.data.tokenizers.chat_template import FILE, ChatTemplate
 from clearhead.data.tokenizers.guard import cannot_panic, catch_tokenizer_errors
 from clearhead.data.tokenizers.sandbox import mark_trusted, read_safely
 from clearhead.data.tokenizers.sandboxed import ONE_CHARACTER
@@ -49,6 +50,8 @@ class Tokenizer:
         pad: id of the token that fills up short rows, or None.
         mask: id of the token that stands for what is to be filled in, or None.
         beginning, ending: special ids that its model expects around each text; `encode` leaves them out.
+        chat_template: how the model that it belongs to wants chats to be written, or None.
+        unknown: id that stands for what has no token, or None.
         fingerprint: equal for tokenizers that make the same ids of a text.
     """
 
@@ -60,6 +63,7 @@ class Tokenizer:
         pad: int | None = None,
         mask: int | None = None,
         frame: tuple[Sequence[int], Sequence[int]] = ((), ()),
+        chat_template: ChatTemplate | None = None,
     ) -> None:
         library.encode_special_tokens = True  # "<|endoftext|>" in a text is thirteen characters, not an end
         library.no_truncation()
@@ -73,7 +77,7 @@ class Tokenizer:
         digest = hashlib.sha256(library.__getstate__())  # its tokenizer.json
         digest.update(json.dumps([end_of_document, *special]).encode())
         self.fingerprint = digest.hexdigest()
-        self._unknown = _unknown_id(library)
+        self.unknown, self.chat_template = _unknown_id(library), chat_template
         self._table = character_table(library)
         self._quiet = not cannot_panic(library)
 
@@ -135,24 +139,32 @@ class Tokenizer:
         Args:
             path: see above.
             end, pad: ids that the model they came with goes by.
-            keep_frame: know what the file puts around every text, for the model that it belongs to.
+            keep_frame: know what the file puts around every text, for the model that it belongs to, and its chats.
 
         Raises:
             DataError: there is none, it cannot be read, has no tokens, or takes too much time or memory to use.
         """
         file = path / "tokenizer.json" if path.is_dir() else path
         content = read_safely(file)
-        beside = named_tokens(
-            [file.with_name(name) for name in (f"{file.stem}_config.json", "special_tokens_map.json")]
-        )
+        config = file.with_name(f"{file.stem}_config.json")
+        beside = named_tokens([config, file.with_name("special_tokens_map.json")])
+        chats = keep_frame and file.stem == "tokenizer"
+        chat_template = ChatTemplate.beside(config, file.with_name(FILE)) if chats else None
         choices = (("eos_token", end, ENDS), ("pad_token", pad, PADS), ("mask_token", None, MASKS))
         try:
             with catch_tokenizer_errors("be loaded", quiet=True):
                 library = tokenizers.Tokenizer.from_buffer(content)
                 end, pad, mask = (special_id(library, beside, *choice) for choice in choices)
-                return cls(library, end, pad=pad, mask=mask, frame=frame_of(library) if keep_frame else ((), ()))
+                frame = frame_of(library) if keep_frame else ((), ())
+                return cls(library, end, pad=pad, mask=mask, frame=frame, chat_template=chat_template)
         except ValueError as error:
             raise DataError(f"{file} {error}; fetch it again") from None
+
+    def copy_library(self) -> tokenizers.Tokenizer:
+        """A `tokenizers.Tokenizer` of its own, to encode in another way than this one does."""
+        library = tokenizers.Tokenizer.from_str(self._library.to_str())
+        library.encode_special_tokens = True
+        return library
 
     def save(self, folder: Path, *, append_end: bool = False, name: str = "tokenizer") -> None:
         """Write tokenizer.json and tokenizer_config.json, with which `transformers.AutoTokenizer` does the same.
@@ -179,6 +191,8 @@ class Tokenizer:
         content = library.to_str(pretty=True).encode()
         write_whole(folder / f"{name}.json", lambda path: path.write_bytes(content))
         write_json(folder / f"{name}_config.json", config)
+        if self.chat_template is not None and name == "tokenizer":
+            self.chat_template.save(folder / f"{name}_config.json")
         mark_trusted(content)  # it was tried when it was loaded, or made here
 
     @property
@@ -203,10 +217,10 @@ class Tokenizer:
         with catch_tokenizer_errors("encode this text", quiet=self._quiet):
             encodings = self._library.encode_batch_fast(list(texts), add_special_tokens=False)
         ids: list[NDArray[np.integer]] = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
-        if self._unknown is not None:
+        if self.unknown is not None:
             for text, row in zip(texts, ids, strict=True):
-                if (row == self._unknown).any():
-                    raise self._unseen(text, self._unknown)
+                if (row == self.unknown).any():
+                    raise self._unseen(text, self.unknown)
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:

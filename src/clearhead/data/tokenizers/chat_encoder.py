@@ -1,0 +1,212 @@
+"""The ids of a chat: special tokens where its template writes them, and nowhere else, so nobody can type a role.
+
+A message never changes what the template writes, as far as that can be told, so the chat is rendered as it is, and
+again with every character of the messages replaced: what is the same in both is the template's. Where a template looks
+into the messages, and so writes something else, it is the template's own special tokens that are replaced.
+"""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+
+import tokenizers
+from tokenizers import models
+
+from clearhead.data.tokenizers.characters import refuse_surrogates
+from clearhead.data.tokenizers.chat_template import ChatMessage, ChatTemplate
+from clearhead.data.tokenizers.guard import catch_tokenizer_errors
+from clearhead.data.tokenizers.tokenizer import Tokenizer
+from clearhead.errors import DataError, UsageError
+
+# Private characters, for what is replaced: tokens of the template, and characters of messages.
+FOR_TOKENS, FOR_CHARACTERS = range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE)
+Piece = str | int  # a text in which nothing is special, or the id of a special token
+PROBE = (ChatMessage("user", "question"), ChatMessage("assistant", "answer"), ChatMessage("user", "thanks"))
+
+
+class ChatEncoder:
+    """Encodes chats for a model, by the template that belongs to its tokenizer. Threads may share it."""
+
+    def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
+        self._tokenizer, self._template, self._lock = tokenizer, template, threading.Lock()
+        with catch_tokenizer_errors("be copied", quiet=True):
+            self._library = tokenizer.copy_library()
+        self._learn(self._library.get_added_tokens_decoder(), plain=True)
+        frame = {self._ids[token] for token in self._framing()}
+        with catch_tokenizer_errors("be copied", quiet=True):  # some take them for words
+            self._library.add_special_tokens([_special(self._added[i]) for i in sorted(frame)])
+        self._learn(self._library.get_added_tokens_decoder(), plain=False)
+
+    def _learn(self, added: Mapping[int, tokenizers.AddedToken], *, plain: bool) -> None:
+        """Take these tokens for special, or those that are."""
+        self._added = {i: token for i, token in added.items() if token.special or plain}
+        self._ids = {token.content: i for i, token in self._added.items()}
+        self._spotter = _Spotter(self._library, self._ids)
+
+    def _framing(self) -> set[str]:
+        """The tokens with which the template begins and ends messages."""
+        try:
+            [text] = self._template.render([PROBE])
+        except UsageError:
+            return set()
+        tokens = [(text[begin:end].strip(), begin) for _, (begin, end) in self._spotter.spot(text)]
+        frame = {token for token, _ in tokens[:1]}
+        for message in PROBE:
+            behind = [token for token, begin in tokens if begin > text.find(message.content) >= 0]
+            frame.update(behind[:2])
+        return frame & self._ids.keys()
+
+    def encode(self, messages: Sequence[ChatMessage], *, reply: bool = True) -> list[int]:
+        """The ids of the chat.
+
+        Args:
+            messages: the last one is to be answered.
+            reply: begin the answer.
+
+        Raises:
+            UsageError: the template refuses these messages, or what it makes of them cannot be told from them.
+            DataError: the template cannot be used, or the tokenizer cannot encode a message.
+        """
+        for message in messages:
+            refuse_surrogates(message.content)
+            if self._tokenizer.is_character_level:
+                self._tokenizer.encode(message.content)  # which names a character without a token
+        with self._lock:
+            text, pieces = self._pieces(messages, reply)
+            ids, tokens = self._encode(text, special=True)
+            if _cut(text, tokens) != pieces:  # else they are those of the whole text, as transformers has them
+                ids = list(chain.from_iterable([p] if isinstance(p, int) else self._plain(p) for p in pieces))
+        if self._tokenizer.unknown in ids:
+            for message in messages:
+                self._tokenizer.encode(message.content)
+        return ids
+
+    @cached_property
+    def end_of_turn(self) -> int | None:
+        """The first special token that the template writes behind an answer, which ends it; None if there is none."""
+        with self._lock:
+            try:
+                [text] = self._template.render([PROBE[:2]], reply=False)
+            except UsageError:
+                return None
+            tokens = self._spotter.spot(text)
+        answer = PROBE[1].content
+        after = text.rfind(answer) + len(answer) if answer in text else len(text)
+        return next((i for i, (begin, _) in tokens if begin >= after), None)
+
+    def _pieces(self, messages: Sequence[ChatMessage], reply: bool) -> tuple[str, list[Piece]]:
+        """The text of the chat, and the same in pieces."""
+        contents = {character for message in messages for character in message.content}
+        used = contents | {*self._template.source, *chain(*self._template.special_tokens.values())}
+        trims = not any(token.isspace() for token in self._ids)  # templates do, so spaces stay what they are
+        visible = sorted(character for character in contents if not (trims and character.isspace()))
+        free = (chr(code) for code in FOR_CHARACTERS if chr(code) not in used)
+        replaced = dict(zip(visible, free, strict=False))
+        table = {ord(character): other for character, other in replaced.items()}
+        opaque = [ChatMessage(role, content.translate(table)) for role, content in messages]
+        written = sorted(filter(self._writes, self._ids), key=len, reverse=True)
+        marks = dict(zip(written, (chr(code) for code in FOR_TOKENS if chr(code) not in used), strict=False))
+        text, hidden = self._template.render([messages, opaque], reply=reply)
+        if len(replaced) == len(visible) and len(text) == len(hidden):
+            pairs = zip(text, hidden, strict=True)
+            if all(a == b or replaced.get(a) == b for a, b in pairs):
+                return text, _cut(text, self._spotter.spot(hidden))
+        [marked] = self._template.render([messages], marks=[marks], reply=reply)
+        by_mark = {mark: token for token, mark in marks.items()}
+        if marked.translate({ord(mark): token for mark, token in by_mark.items()}) != text or self._composes_tokens:
+            raise UsageError(
+                "the chat template reads what is in these messages, so its own text cannot be told from theirs; "
+                "leave out what it looks for"
+            )
+        return text, self._split(marked, by_mark)
+
+    def _writes(self, token: str) -> bool:
+        return token in self._template.source or token in self._template.special_tokens.values()
+
+    @cached_property
+    def _composes_tokens(self) -> bool:
+        """Whether the template puts special tokens together from parts, such as a role, so that none is in it."""
+        [text] = self._template.render([PROBE[:2]], reply=False)
+        return any(not self._writes(self._added[i].content) for i, _ in self._spotter.spot(text))
+
+    def _split(self, marked: str, by_mark: dict[str, str]) -> list[Piece]:
+        """The pieces of a text in which marks stand for tokens."""
+        pieces, start = list[Piece](), 0
+        for place, mark in enumerate(marked):
+            if mark in by_mark:
+                pieces += [marked[start:place], self._ids[by_mark[mark]]]
+                start = place + 1
+        pieces.append(marked[start:])
+        for number, piece in enumerate(pieces):
+            token = self._added[piece] if isinstance(piece, int) else None
+            before, after = (pieces[number - 1], pieces[number + 1]) if token else ("", "")
+            if token and token.lstrip and isinstance(before, str):
+                pieces[number - 1] = before.rstrip()
+            if token and token.rstrip and isinstance(after, str):
+                pieces[number + 1] = after.lstrip()
+        return [piece for piece in pieces if piece != ""]
+
+    def _encode(self, text: str, *, special: bool) -> tuple[list[int], list[tuple[int, tuple[int, int]]]]:
+        """The ids of a text, and the special ones among them with their places."""
+        self._library.encode_special_tokens = not special
+        with catch_tokenizer_errors("encode this chat", quiet=True):
+            encoding = self._library.encode(text, add_special_tokens=False)
+        pairs = zip(encoding.ids, encoding.offsets, strict=True)
+        return list(encoding.ids), [(i, place) for i, place in pairs if i in self._added]
+
+    def _plain(self, text: str) -> list[int]:
+        """The ids of a text, none of them special: a word that the tokenizer takes for one is cut in two."""
+        ids = list[int]()
+        while text:
+            own, special = self._encode(text, special=False)
+            starts = [begin for i, (begin, _) in special if i != self._tokenizer.unknown]
+            if not starts:
+                return ids + own
+            cut = min(starts[0] + 1, len(text) - 1)
+            own, special = self._encode(text[:cut], special=False)
+            if not cut or any(i != self._tokenizer.unknown for i, _ in special):
+                raise DataError(
+                    f"the tokenizer makes a special token of the text {text[: cut + 1][-20:]!r}; leave it out"
+                )
+            ids, text = ids + own, text[cut:]
+        return ids
+
+
+class _Spotter:
+    """Finds special tokens in any text, also one with characters that the tokenizer does not know."""
+
+    def __init__(self, library: tokenizers.Tokenizer, ids: Mapping[str, int]) -> None:
+        nothing = "\ufdd0"  # a character that no text has
+        self._library = tokenizers.Tokenizer(models.WordLevel({nothing: 0}, unk_token=nothing))
+        if library.normalizer is not None:
+            self._library.normalizer = library.normalizer
+        self._library.add_tokens([token for _, token in sorted(library.get_added_tokens_decoder().items())])
+        self._ids = {self._library.token_to_id(token): i for token, i in ids.items()}
+
+    def spot(self, text: str) -> list[tuple[int, tuple[int, int]]]:
+        """The ids of the special tokens, and where they begin and end; some with the spaces beside them."""
+        with catch_tokenizer_errors("look through this chat", quiet=True):
+            encoding = self._library.encode(text, add_special_tokens=False)
+        pairs = zip(encoding.ids, encoding.offsets, strict=True)
+        return [(self._ids[i], place) for i, place in pairs if i in self._ids]
+
+
+def _special(token: tokenizers.AddedToken) -> tokenizers.AddedToken:
+    return tokenizers.AddedToken(
+        token.content,
+        single_word=token.single_word,
+        lstrip=token.lstrip,
+        rstrip=token.rstrip,
+        normalized=token.normalized,
+        special=True,
+    )
+
+
+def _cut(text: str, tokens: Iterable[tuple[int, tuple[int, int]]]) -> list[Piece]:
+    """The text in pieces, with these tokens in their places."""
+    pieces, start = list[Piece](), 0
+    for token, (begin, end) in tokens:
+        pieces += [text[start:begin], token]
+        start = end
+    return [piece for piece in (*pieces, text[start:]) if piece != ""]
