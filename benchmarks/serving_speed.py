@@ -1,0 +1,170 @@
+"""Tokens per second through the server, beside our own batch in process and Hugging Face's `generate`; interleaved.
+
+    python benchmarks/serving_speed.py [--rounds 5] [--shapes 0.8M 124M] [--streams 1 16 64] [--threads N] [--keep]
+
+All sides have the same weights, read prompts of 16 tokens and write as many tokens; all draw at temperature 1. A row
+of the server is that many streams at once, each read to its end by a client in another process on the same processors,
+whose time counts in the tokens per second. `GenerationBatch` and `generate` are called by this process with all prompts
+as one batch and write ids, no text. Beside a busy neighbor the processor's microseconds per token, of the server alone
+in its row, tell more than the clock on the wall. The last column is the share of the time in which the server did not
+compute the model.
+"""
+
+import os
+
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for all sides: a busy neighbor then costs little
+
+import argparse
+import asyncio
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from generation_speed import NEW_TOKENS, PROMPT, SHAPES, as_hugging_face
+from served_run import Client, served
+from side_by_side import machine, spread
+
+from clearhead.cli.environment import prepare_process
+from clearhead.config import EngineConfig, SamplingConfig
+from clearhead.inference import Engine, GenerationBatch
+from clearhead.models import CausalLM
+from clearhead.workflows.runs.folder import RunFolder
+
+RESULTS = Path(__file__).parent / "results" / "serving_speed.md"
+ENGINE = EngineConfig(engine="native")
+
+
+class Figures(NamedTuple):
+    """What a round of a row took."""
+
+    tokens: int
+    seconds: float
+    processor: float
+    model: float = 0.0  # seconds in the model, of the server
+
+
+class Serving:
+    """One shape and number of streams: the three programs that write."""
+
+    def __init__(self, client: Client, run: RunFolder, shape: str, streams: int, hugging_face: Any) -> None:
+        self.client, self.shape, self.streams, self.new_tokens = client, shape, streams, NEW_TOKENS[shape]
+        model = run.model()
+        assert isinstance(model, CausalLM)
+        self.engine, self.hugging_face = Engine(model, ENGINE), hugging_face
+        draw = torch.Generator().manual_seed(1)
+        self.prompts = torch.randint(model.config.vocab_size, (streams, PROMPT), generator=draw)
+
+    def rows(self) -> dict[str, Callable[[], Figures]]:
+        """What is measured, Hugging Face first."""
+        return {
+            "Hugging Face generate, in process": lambda: timed(self._hugging_face),
+            "GenerationBatch, in process": lambda: timed(self._batch),
+            "clearhead's server, HTTP streams": self._server,
+        }
+
+    def _hugging_face(self) -> int:
+        with torch.inference_mode():
+            self.hugging_face.generate(
+                self.prompts,
+                attention_mask=torch.ones_like(self.prompts),
+                max_new_tokens=self.new_tokens,
+                do_sample=True,
+                top_k=0,
+                pad_token_id=0,
+                eos_token_id=None,
+            )
+        return self.streams * self.new_tokens
+
+    def _batch(self) -> int:
+        config = SamplingConfig(max_new_tokens=self.new_tokens, temperature=1.0, seed=1)
+        written = 0
+        with GenerationBatch(self.engine.source, self.engine, slots=self.streams) as batch:
+            batch.add(self.prompts.tolist(), config)
+            while batch.live:
+                written += sum(map(len, batch.step().values()))
+        assert written == self.streams * self.new_tokens
+        return written
+
+    def _server(self) -> Figures:
+        return asyncio.run(self._streams())
+
+    async def _streams(self) -> Figures:
+        async def read(prompt: Sequence[int]) -> int:
+            body = {"prompt": prompt, "max_tokens": self.new_tokens, "seed": 1}
+            return sum([len(piece) async for _, piece in self.client.stream(body)])
+
+        before, start_time = await self.client.get("/spent"), time.perf_counter()
+        lengths = await asyncio.gather(*map(read, self.prompts.tolist()))
+        seconds, after = time.perf_counter() - start_time, await self.client.get("/spent")
+        assert sum(lengths) == self.streams * self.new_tokens, lengths
+        return Figures(sum(lengths), seconds, after["process"] - before["process"], after["model"] - before["model"])
+
+    def table(self, rounds: int) -> list[str]:
+        """The lines of the table."""
+        rows = self.rows()
+        for work in rows.values():
+            work()  # warm up
+        figures: dict[str, list[Figures]] = {name: [] for name in rows}
+        for done in range(rounds):
+            print(f"round {done + 1} of {rounds}", file=sys.stderr)
+            for name, work in rows.items():
+                figures[name].append(work())
+        rates = {name: [own.tokens / own.seconds for own in several] for name, several in figures.items()}
+        costs = {name: [1e6 * own.processor / own.tokens for own in several] for name, several in figures.items()}
+        what = f"{self.shape}, streams: {self.streams}, threads: {torch.get_num_threads()}"
+        lines = [
+            f"| {what} | tokens per second | to Hugging Face | to GenerationBatch | processor, µs per token | "
+            "to GenerationBatch | outside of the model |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        others, offline, own = map(statistics.median, rates.values())
+        cost = statistics.median([*costs.values()][1])
+        for name, median in zip(rows, (others, offline, own), strict=True):
+            shares = [1 - share.model / share.seconds for share in figures[name] if share.model]
+            outside = f"{statistics.median(shares):.0%}" if shares else ""
+            lines.append(
+                f"| {name} | {spread(rates[name])} | {median / others:.2f} | {median / offline:.2f} | "
+                f"{spread(costs[name])} | {statistics.median(costs[name]) / cost:.2f} | {outside} |"
+            )
+        return lines
+
+
+def timed(work: Callable[[], int]) -> Figures:
+    """A round of what is done in this process."""
+    start_time, processor = time.perf_counter(), time.process_time()
+    tokens = work()
+    return Figures(tokens, time.perf_counter() - start_time, time.process_time() - processor)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--keep", action="store_true", help=f"write the tables into {RESULTS.name}")
+    parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--streams", nargs="+", type=int, default=[1, 16, 64])
+    parser.add_argument("--threads", type=int, default=0, help="of all sides; 0: as many as torch chooses")
+    args = parser.parse_args()
+    prepare_process()  # the allocator, for all sides
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    lines = [f"{machine()}, {args.rounds} rounds, interleaved."]
+    for shape in args.shapes:
+        options = {"engine": "native", "slots": max(args.streams), "queue_length": 64}
+        with served(shape, args.threads, **options) as (client, run):
+            model = run.model()
+            assert isinstance(model, CausalLM)
+            hugging_face = as_hugging_face(model)
+            for streams in args.streams:
+                table = Serving(client, run, shape, streams, hugging_face).table(args.rounds)
+                print("\n".join(table), flush=True)
+                lines += ["", *table]
+    if args.keep:
+        RESULTS.write_text("# Tokens per second through the server\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
