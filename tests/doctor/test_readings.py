@@ -12,8 +12,10 @@ from doctor_helpers import HOSTS, made
 from torch import Tensor, nn
 
 from clearhead.doctor import Finding, Report, Spec, check, examination
+from clearhead.doctor.catalogue.faults import CONTRADICTED
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import finding
+from clearhead.doctor.training.checks import TRAINING_CHECKS
 
 V, D, HEADS = 29, 16, 2
 
@@ -149,3 +151,8 @@ def test_what_contradicts_nothing_is_a_warning(monkeypatch: pytest.MonkeyPatch, 
     report = check(made(HOSTS / "gpt.py"))
     assert statuses(report) == {("N01", status)}
     assert ("against   its other layers" in str(report)) == bool(against)
+
+
+def test_what_is_said_to_be_contradicted_belongs_to_a_check() -> None:
+    names = {done.name for done in CHECKS} | {done.name for done in TRAINING_CHECKS}
+    assert names >= {*CONTRADICTED}

@@ -4,6 +4,7 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Any
 
 from clearhead.doctor.spec import KINDS, LEVELS
 from clearhead.errors import UsageError
@@ -22,12 +23,12 @@ class CatalogueEntry:
     mutant: str
 
 
-def _read() -> dict[str, CatalogueEntry]:
-    tables = tomllib.loads(files("clearhead.doctor.catalogue").joinpath("faults.toml").read_text(encoding="utf-8"))
-    return {id: CatalogueEntry(id=id, **texts) for id, texts in tables.items()}
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads(files("clearhead.doctor.catalogue").joinpath(name).read_text(encoding="utf-8"))
 
 
-CATALOGUE = _read()
+CATALOGUE = {id: CatalogueEntry(id=id, **texts) for id, texts in _read("faults.toml").items()}
+CONTRADICTED: dict[str, str] = _read("contradictions.toml")  # by the failures of a check, by its name
 
 
 def refuse_unknown(kind: str | None, level: str, ids: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Generic, TypeVar
 
+from clearhead.doctor.catalogue.faults import CONTRADICTED
 from clearhead.doctor.problems import attempt as attempt
 from clearhead.doctor.report.findings import Evidence, PossibleCause
 from clearhead.doctor.report.findings import Finding as Finding
@@ -43,7 +44,6 @@ class Check(Generic[SubjectT]):
         needs: names of the checks without which its answer means nothing.
         level: the lowest level at which it runs.
         of_tokens: it needs logits for each token, and does not apply to a model with one output per row.
-        against: what its failures contradict, where a finding does not say it; see `Evidence`.
     """
 
     id: str
@@ -55,7 +55,6 @@ class Check(Generic[SubjectT]):
     needs: tuple[str, ...] = ()
     level: Level = "quick"
     of_tokens: bool = False
-    against: str = ""
 
     def checked(self, status: Outcome, note: str, start_time: float) -> Checked:
         """Its outcome, for the report. `start_time`: the `time.perf_counter` at its start."""
@@ -80,7 +79,6 @@ class Registry(Generic[SubjectT]):
         needs: tuple[str, ...] = (),
         level: Level = "quick",
         of_tokens: bool = False,
-        against: str = "",
     ) -> Callable[[Run[SubjectT]], Run[SubjectT]]:
         """See `Check`. `covers` need not repeat `id`; `holds` is the function's docstring unless it is given here."""
 
@@ -88,7 +86,7 @@ class Registry(Generic[SubjectT]):
             sentence = (holds or run.__doc__ or name).partition("\n")[0].rstrip(".")
             ids = tuple(dict.fromkeys((id, *covers)))
             self._checks.append(
-                Check(id, name, order, ids, sentence[:1].lower() + sentence[1:], run, needs, level, of_tokens, against)
+                Check(id, name, order, ids, sentence[:1].lower() + sentence[1:], run, needs, level, of_tokens)
             )
             return run
 
@@ -123,7 +121,7 @@ def answer(
         raise attempted.error
     if attempted.failed:
         return "skip", f"{BROKE} ({attempted.sentence(120)})", []
-    findings = [_weighed(finding, check.against) for finding in findings]
+    findings = [_weighed(finding, CONTRADICTED.get(check.name, "")) for finding in findings]
     open_ = [finding for finding in findings if finding.id not in allow]
     if open_:
         worst: Outcome = "fail" if any(finding.status == "fail" for finding in open_) else "warn"
@@ -165,7 +163,8 @@ def finding(
 
     Args:
         witness: what was seen, in one sentence.
-        against: what that contradicts, if not what the check says; a failure that contradicts nothing is a warning.
+        against: what that contradicts; as `CONTRADICTED` says of the check if it is empty. What contradicts nothing is
+            a warning.
     """
     ranked: Causes = ((causes, 1.0),) if isinstance(causes, str) else tuple(sorted(causes, key=lambda c: -c[1]))
     evidence = Evidence(value, threshold, floor, witness, against)

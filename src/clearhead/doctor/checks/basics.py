@@ -42,9 +42,7 @@ RECURRENCES = {"gru", "lstm", "rnn_tanh", "rnn_relu"}
 TAKES = {"__getitem__", "select", "index_select", "narrow", "masked_fill", "masked_fill_", "where", "repeat", "expand"}
 
 
-@model_check(
-    "M14", "finite", order=10, covers=("M07", "M05", "M04", "A03", "R01"), against="any loss, which would be no number"
-)
+@model_check("M14", "finite", order=10, covers=("M07", "M05", "M04", "A03", "R01"))
 def finite(subject: Subject) -> list[Finding]:
     """Every logit is a finite number."""
     inputs = subject.inputs(3)
@@ -86,14 +84,7 @@ def _empty_rows(subject: Subject, inputs: Inputs) -> Causes:
     return (("M14", 0.5), ("R01", 0.5))
 
 
-@model_check(
-    "A08",
-    "deterministic",
-    order=30,
-    covers=("V01", "T09", "T08", "I05", "K06"),
-    needs=("finite",),
-    against="the same call, made before",
-)
+@model_check("A08", "deterministic", order=30, covers=("V01", "T09", "T08", "I05", "K06"), needs=("finite",))
 def deterministic(subject: Subject) -> list[Finding]:
     """The same batch gives the same logits twice in eval(), to the last bit."""
     inputs, (first, second, drawn) = subject.inputs(3), subject.repeated
@@ -147,14 +138,7 @@ def _switched(subject: Subject) -> str | None:
     return switched
 
 
-@model_check(
-    "A10",
-    "rows",
-    order=60,
-    covers=ROW_FAULTS,
-    needs=(*STEADY, "memory", "layouts"),
-    against="the same row in another batch",
-)
+@model_check("A10", "rows", order=60, covers=ROW_FAULTS, needs=(*STEADY, "memory", "layouts"))
 def rows(subject: Subject) -> list[Finding]:
     """A row's logits depend neither on the other rows of the batch nor on its own row number."""
     if subject.convention.at_once == 1:

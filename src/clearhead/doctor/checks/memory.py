@@ -16,7 +16,7 @@ from clearhead.doctor.state_guard import perturbed, seeded
 CHANGED = 1e-4  # of the logits' spread
 
 
-@model_check("T08", "memory", order=40, covers=("K06", "D18"), against="the same call, made before")
+@model_check("T08", "memory", order=40, covers=("K06", "D18"))
 def memory(subject: Subject) -> list[Finding]:
     """A call leaves its input tensors as they are, and does not change the result of the next call."""
     return _remembered(subject) or _written_over(subject)

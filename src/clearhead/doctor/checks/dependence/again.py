@@ -16,16 +16,7 @@ SEEDS = 3
 LENGTHS = (*range(2, 13), 16, 21, 28, 32, 33, 45, 64, 65, 96, 129)
 
 
-@model_check(
-    "M01",
-    "again",
-    order=340,
-    covers=FAULTS,
-    needs=SOUND,
-    level="deep",
-    of_tokens=True,
-    against="the kind of model that it is",
-)
+@model_check("M01", "again", order=340, covers=FAULTS, needs=SOUND, level="deep", of_tokens=True)
 def again(subject: Subject) -> list[Finding]:
     """The same holds for three more draws of weights and tokens, and for rows of 22 lengths."""
     spec = replace(subject.spec, kind=subject.kind, time_first=subject.convention.time_first)

@@ -21,9 +21,7 @@ from clearhead.doctor.spec import Assumption
 DEPENDENCY_FAULTS = (*LEAK_FAULTS, "A12", "A13", "M07", "M14", "M16", "N04", "S03", "I06")
 
 
-@model_check(
-    "M01", "dependencies", order=100, covers=DEPENDENCY_FAULTS, needs=APART, against="the kind of model that it is"
-)
+@model_check("M01", "dependencies", order=100, covers=DEPENDENCY_FAULTS, needs=APART)
 def dependencies(subject: Subject) -> list[Finding]:
     """Each logit depends on the tokens that it should depend on, and on no others."""
     shape, _ = shape_of(subject.matrix.alive)

@@ -8,14 +8,7 @@ from clearhead.doctor.probes.flow import Flow, read_by
 MASKING = {"masked_fill", "masked_scatter", "index_fill"}  # none of which changes the tensor that it is called on
 
 
-@model_check(
-    "M01",
-    "discarded",
-    order=102,
-    covers=("M03", "M11"),
-    needs=("finite",),
-    against="its own operation, whose result is thrown away",
-)
+@model_check("M01", "discarded", order=102, covers=("M03", "M11"), needs=("finite",))
 def discarded(subject: Subject) -> list[Finding]:
     """What is masked is read on as it was masked."""
     calls = subject.inside.calls

@@ -33,7 +33,7 @@ MOVED = 1e-3  # of the logits' spread: shapes differ, and with them the order of
 PLAUSIBLE = 1e3, -HIDDEN  # scores that a trained model reaches, and those that only a broken one does
 
 
-@model_check("M02", "paths", order=130, covers=LEAK_FAULTS, needs=SOUND, against="the kind of model that it is")
+@model_check("M02", "paths", order=130, covers=LEAK_FAULTS, needs=SOUND)
 def paths(subject: Subject) -> list[Finding]:
     """No future token leaks in train(), with gradients, a full mask, another attention, longer rows or your batch."""
     if not subject.looks_back_only:
@@ -102,7 +102,7 @@ def _paths(subject: Subject) -> Iterator[tuple[str, Run]]:
         yield f"{choice[1]} attention", choice[2]
 
 
-@model_check("M08", "stress", order=140, needs=SOUND, against="the kind of model that it is")
+@model_check("M08", "stress", order=140, needs=SOUND)
 def stress(subject: Subject) -> list[Finding]:
     """No future token leaks when scores exceed 1e4, where a mask that is only a large number is outweighed."""
     if not subject.looks_back_only:

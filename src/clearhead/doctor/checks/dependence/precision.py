@@ -19,16 +19,7 @@ STEADY = 0.8  # of the quarter before: from one to the next it must not shrink
 LARGEST = 50_000_000  # parameters
 
 
-@model_check(
-    "R03",
-    "precision",
-    order=350,
-    covers=("M09",),
-    needs=SOUND,
-    level="deep",
-    of_tokens=True,
-    against="its own logits in float32",
-)
+@model_check("R03", "precision", order=350, covers=("M09",), needs=SOUND, level="deep", of_tokens=True)
 def precision(subject: Subject) -> list[Finding]:
     """In bfloat16 the logits are finite, and no worse at the end of a long row than at its beginning."""
     if sum(parameter.numel() for parameter in subject.model.parameters()) > LARGEST:

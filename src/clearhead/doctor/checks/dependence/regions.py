@@ -22,15 +22,7 @@ WINDOWS = ("window", "sliding_window", "window_size", "attention_window", "local
 LONGEST = 80  # tokens: to see a window, rows must be longer
 
 
-@model_check(
-    "M17",
-    "regions",
-    order=105,
-    covers=("M16", "M18"),
-    needs=SOUND,
-    of_tokens=True,
-    against="its own arguments and config",
-)
+@model_check("M17", "regions", order=105, covers=("M16", "M18"), needs=SOUND, of_tokens=True)
 def regions(subject: Subject) -> list[Finding]:
     """Documents, prefixes and windows that an argument or the config declares bound who sees whom."""
     names = [p.name for p in parameters_of(subject.model)] if not subject.convention.time_first else []

@@ -20,14 +20,7 @@ ALIKE = 1e-5  # of the largest score: the same but for rounding
 SOURCE_FAULTS = ("M12", "S01", "S03", "S04", "S06", "S09", "A12", "A13", "I06")
 
 
-@model_check(
-    "S02",
-    "sources",
-    order=110,
-    covers=SOURCE_FAULTS,
-    needs=(*STEADY, "rows", "layouts"),
-    against="the kind of model that it is",
-)
+@model_check("S02", "sources", order=110, covers=SOURCE_FAULTS, needs=(*STEADY, "rows", "layouts"))
 def sources(subject: Subject) -> list[Finding]:
     """Every token of the source moves every logit of the target."""
     if not subject.convention.has_source:

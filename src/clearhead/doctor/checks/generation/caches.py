@@ -21,7 +21,7 @@ COUNTED = ("position_ids", "positions", "pos_ids")  # parameters by which a call
 
 
 @model_check("K01", "caches", order=200, covers=("K02", "K03", "K04", "K06", "M16", "T08"), needs=SOUND,
-             of_tokens=True, against="its own logits in one call")  # fmt: skip
+             of_tokens=True)  # fmt: skip
 def caches(subject: Subject) -> list[Finding]:
     """Decoding with the cache, one token or three at a time, gives the same logits as one call."""
     if not subject.looks_back_only:

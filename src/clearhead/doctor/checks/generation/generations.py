@@ -93,7 +93,7 @@ def _centered(values: Tensor, where: Tensor) -> Tensor:
 
 
 @model_check("K11", "generations", order=210, covers=("K01", "K02", "K06", "K08", "T08"), needs=(*SOUND, "caches"),
-             of_tokens=True, against="its own logits in one call")  # fmt: skip
+             of_tokens=True)  # fmt: skip
 def generations(subject: Subject) -> list[Finding]:
     """What writes text takes the likeliest token or draws from the softmax of the logits, and answers alike."""
     if subject.shifts_its_rows or subject.convention.time_first:

@@ -18,9 +18,7 @@ from clearhead.doctor.probes.tracing import quiet
 NEAR = (2, 1, 0, -1, -2, -3)  # of a label, counted from the position that may have read it
 
 
-@model_check(
-    "D02", "decoder targets", order=250, covers=("D01",), needs=STEADY, of_tokens=True, against="its own labels"
-)
+@model_check("D02", "decoder targets", order=250, covers=("D01",), needs=STEADY, of_tokens=True)
 def decoder_targets(subject: Subject) -> list[Finding]:
     """A decoder that makes its input from the labels is asked for the first label that it has not read."""
     name, convention = labels_parameter(subject), subject.convention

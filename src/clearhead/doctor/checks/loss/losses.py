@@ -61,15 +61,7 @@ GIVES_NEXT = re.compile(  # how a data set gives a part of a text, and as its ta
 ALIGNED = ("D01", "D02", "D03", "D12")  # faults of whoever gives the loss its logits and targets
 
 
-@model_check(
-    "D02",
-    "losses",
-    order=220,
-    covers=(*LOSS_FAULTS, "A08", "D18"),
-    needs=STEADY,
-    of_tokens=True,
-    against="the cross-entropy of its own logits",
-)
+@model_check("D02", "losses", order=220, covers=(*LOSS_FAULTS, "A08", "D18"), needs=STEADY, of_tokens=True)
 def losses(subject: Subject) -> list[Finding]:
     """The loss that forward computes is a cross-entropy of the right targets."""
     name = labels_parameter(subject)

@@ -28,15 +28,7 @@ NAMES = (("input_ids", "ids", "tokens", "inputs", "x"), ("labels", "targets", "t
 FRAMES = (slice(None), slice(None, -1), slice(1, None))  # the part of a row that the model is given
 
 
-@model_check(
-    "D02",
-    "loss methods",
-    order=230,
-    covers=LOSS_FAULTS,
-    needs=STEADY,
-    of_tokens=True,
-    against="the cross-entropy of its own logits",
-)
+@model_check("D02", "loss methods", order=230, covers=LOSS_FAULTS, needs=STEADY, of_tokens=True)
 def loss_methods(subject: Subject) -> list[Finding]:
     """The loss that a method beside forward computes is a cross-entropy of the right targets."""
     of_next = subject.kind == "causal" and not subject.shifts_its_rows

@@ -19,7 +19,7 @@ FILES, LONG = 60, 300_000  # beside a model's own: how many are read, and of how
 SUM = 1e-4  # how far the probabilities of one position may be from a sum of one
 
 
-@model_check("L03", "probabilities", order=245, covers=("L04",), needs=STEADY, against="the loss that is taken of them")
+@model_check("L03", "probabilities", order=245, covers=("L04",), needs=STEADY)
 def probabilities(subject: Subject) -> list[Finding]:
     """What is returned in training are logits, or what the loss beside the model takes."""
     if is_of_a_library(type(subject.original)):

@@ -11,14 +11,7 @@ from clearhead.doctor.probes.tensors import change_of
 from clearhead.doctor.spec import Assumption
 
 
-@model_check(
-    "P04",
-    "left padding",
-    order=170,
-    needs=(*SOUND, "paddings"),
-    of_tokens=True,
-    against="the same prompt without padding",
-)
+@model_check("P04", "left padding", order=170, needs=(*SOUND, "paddings"), of_tokens=True)
 def left_padding(subject: Subject) -> list[Finding]:
     """A prompt with padding in front has the same logits as without it, given its mask and its positions."""
     if not subject.looks_back_only or subject.convention.has_source:

@@ -18,7 +18,7 @@ from clearhead.doctor.probes.tensors import change_of
 ROWS = 4
 
 
-@model_check("M15", "padded rows", order=150, covers=("M14",), needs=APART, against="the same row beside other padding")
+@model_check("M15", "padded rows", order=150, covers=("M14",), needs=APART)
 def padded_rows(subject: Subject) -> list[Finding]:
     """Padding in one row moves no other row's logits, and leaves gradients finite."""
     if subject.is_hurried:

@@ -43,7 +43,7 @@ FAINT = 1e-6  # of the logits' spread: what a mask of -inf hides moves less
 PLAIN = "attention_mask"
 
 
-@model_check("M11", "paddings", order=160, covers=PADDING_FAULTS, needs=APART, against="its own padding mask or token")
+@model_check("M11", "paddings", order=160, covers=PADDING_FAULTS, needs=APART)
 def paddings(subject: Subject) -> list[Finding]:
     """Tokens under a padding mask do not move the logits of real tokens."""
     masks, tokens = mask_parameters(subject), padding_tokens(subject)

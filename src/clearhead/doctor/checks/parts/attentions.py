@@ -23,14 +23,7 @@ SLANTED = 0.3  # how far the slope of the scores may be from the scale: biases a
 ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still make up for a missing scale
 
 
-@model_check(
-    "A03",
-    "attention",
-    order=90,
-    covers=("A07", "A09", "A14", "P13"),
-    needs=("finite", "layouts"),
-    against="its own product with the values",
-)
+@model_check("A03", "attention", order=90, covers=("A07", "A09", "A14", "P13"), needs=("finite", "layouts"))
 def attention(subject: Subject) -> list[Finding]:
     """Attention weights sum to one over the keys, and each head reads one head's keys."""
     maps, flow = subject.attentions, Flow(subject.inside.calls)
@@ -177,7 +170,7 @@ def _slope(bias: Tensor, allowed: Tensor) -> Tensor | None:
     return slope if bool(even.all()) and bool((slope.abs() > 1e-6).all()) else None
 
 
-@model_check("A01", "scales", order=95, covers=("A02",), needs=("finite",), against="the width of its heads")
+@model_check("A01", "scales", order=95, covers=("A02",), needs=("finite",))
 def scales(subject: Subject) -> list[Finding]:
     """Scores are products divided by the root of a head's width, unless something else makes up for it."""
     calls = subject.inside_fresh.calls

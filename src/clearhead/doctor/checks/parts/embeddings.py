@@ -141,9 +141,7 @@ def _drowned(flow: Flow, at: int) -> float:
     return 1.0
 
 
-@model_check(
-    "E04", "fresh loss", order=330, needs=("finite",), of_tokens=True, against="ln V, which equal probabilities give"
-)
+@model_check("E04", "fresh loss", order=330, needs=("finite",), of_tokens=True)
 def fresh_loss(subject: Subject) -> list[Finding]:
     """The loss of a fresh model is near ln V: it gives every token about the same probability."""
     is_fresh, reason = freshness(subject.fresh, subject.spec.fresh)

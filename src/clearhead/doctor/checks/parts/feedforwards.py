@@ -9,7 +9,7 @@ from clearhead.doctor.probes.products import CARRYING, LINEAR
 from clearhead.doctor.probes.tracing import ModuleCall
 
 
-@model_check("F01", "activations", order=320, needs=("finite",), against="a single matrix, which would do the same")
+@model_check("F01", "activations", order=320, needs=("finite",))
 def activations(subject: Subject) -> list[Finding]:
     """An activation stands between the two linear maps of a feed-forward."""
     flow = Flow(subject.inside.calls)

@@ -261,7 +261,7 @@ def _is_thrown_away(subject: Subject, path: str) -> bool:
     return True
 
 
-@model_check("I06", "slices", order=270, needs=(*STEADY, "gradients"), against="the effect that they have")
+@model_check("I06", "slices", order=270, needs=(*STEADY, "gradients"))
 def slices(subject: Subject) -> list[Finding]:
     """A gradient reaches every part of a fused matrix, such as that of queries, keys and values."""
     if subject.is_large:
@@ -285,7 +285,7 @@ def slices(subject: Subject) -> list[Finding]:
     return []
 
 
-@model_check("I04", "births", order=280, needs=STEADY, of_tokens=True, against="the gradients of its other matrices")
+@model_check("I04", "births", order=280, needs=STEADY, of_tokens=True)
 def births(subject: Subject) -> list[Finding]:
     """A gradient reaches every matrix that starts at zero within a few steps."""
     is_fresh, reason = freshness(subject.fresh, subject.spec.fresh)

@@ -15,9 +15,7 @@ ROWS = (5, 11, 19)  # the last is a size that no other axis is likely to have
 MOVES = {"view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "_unsafe_view"}
 
 
-@model_check(
-    "A05", "layouts", order=50, covers=("A04", "A10"), needs=("finite",), against="the token that the numbers belong to"
-)
+@model_check("A05", "layouts", order=50, covers=("A04", "A10"), needs=("finite",))
 def layouts(subject: Subject) -> list[Finding]:
     """No view or reshape moves numbers from one token or row to another."""
     with attempt() as attempted:

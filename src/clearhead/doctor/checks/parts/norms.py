@@ -101,7 +101,7 @@ def _divisor(subject: Subject, call: ModuleCall) -> str | None:
     return next((oddity or None for oddity, root in roots if abs(root / divisor - 1) < EXACT), None)
 
 
-@model_check("N12", "query norms", order=80, covers=("N05",), needs=("finite",), against="how its queries are read")
+@model_check("N12", "query norms", order=80, covers=("N05",), needs=("finite",))
 def query_norms(subject: Subject) -> list[Finding]:
     """Keys and values are normalized as queries are."""
     for call, norm in _suspects(subject.module_calls):

@@ -21,7 +21,7 @@ SETTINGS: dict[str, Any] = {
 OF_NORMS = re.compile(r"""["']([\w.]*(?:norm|\bln|layer_?norm|gamma|beta)[\w.]*)["']""", re.I)
 
 
-@model_check("O03", "optimizers", order=345, covers=("O01",), against="its own code and parameters")
+@model_check("O03", "optimizers", order=345, covers=("O01",))
 def optimizers(subject: Subject) -> list[Finding]:
     """The optimizer that the model makes holds all parameters, and spares those from decay that its code names."""
     cls = type(subject.original)

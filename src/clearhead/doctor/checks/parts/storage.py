@@ -23,14 +23,7 @@ NOISE, UNLIKE = 64, 0.25  # numbers that show whether they were drawn, and how a
 DRAWN = 2  # a row of a matrix with more different numbers than that was drawn at random
 
 
-@model_check(
-    "I02",
-    "storage",
-    order=20,
-    covers=("I01", "I05", "E01", "N08"),
-    needs=("finite",),
-    against="what the model lists as its own, or calls elsewhere",
-)
+@model_check("I02", "storage", order=20, covers=("I01", "I05", "E01", "N08"), needs=("finite",))
 def storage(subject: Subject) -> list[Finding]:
     """Every module is registered and used once, no two layers start equal, and tied weights are one tensor."""
     is_fresh = freshness(subject.fresh, subject.spec.fresh)[0] is not False

@@ -26,11 +26,7 @@ TAIL = 3  # equal targets at the end of a row that look like padding
 
 
 @training_check(
-    "D02",
-    "asking",
-    order=110,
-    covers=("D01", "D04", "D05", "D12", "L02", "L03", "L04", "L05", "L07", "M01"),
-    against="the cross-entropy of its own logits",
+    "D02", "asking", order=110, covers=("D01", "D04", "D05", "D12", "L02", "L03", "L04", "L05", "L07", "M01")
 )
 def asking(recording: Recording) -> list[Finding]:
     """The loss is a cross-entropy that asks for the next token or for hidden ones, and not for padding."""

@@ -15,7 +15,7 @@ from clearhead.doctor.training.trials import CLOSE, difference, run, trying
 UNHEARD = "no forward of the model was followed by a backward"
 
 
-@training_check("T06", "modes", order=80, covers=("V02",), against="its own dropout")
+@training_check("T06", "modes", order=80, covers=("V02",))
 def modes(recording: Recording) -> list[Finding]:
     """Dropout drops in training, and only there."""
     if not recording.learned:
@@ -67,7 +67,7 @@ def _awake(recording: Recording) -> Iterator[Finding]:
             yield finding("V02", witness, where=event.where, status="warn")
 
 
-@training_check("D17", "batches", order=100, covers=("D18",), against="the batch that was read")
+@training_check("D17", "batches", order=100, covers=("D18",))
 def batches(recording: Recording) -> list[Finding]:
     """Batches differ, and are not written to."""
     if not recording.learned:

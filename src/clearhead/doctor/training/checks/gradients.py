@@ -19,7 +19,7 @@ from clearhead.doctor.training.trials import CLOSE, effect, has_gradient, trying
 TRIED = 24  # parameters whose effect is measured
 
 
-@training_check("I06", "graph", order=10, against="a step, which would move nothing")
+@training_check("I06", "graph", order=10)
 def graph(recording: Recording) -> list[Finding]:
     """Each backward reaches parameters."""
     vanished = any(a.present for a in recording.accounts) and not any(a.reached for a in recording.accounts)
@@ -35,9 +35,7 @@ def graph(recording: Recording) -> list[Finding]:
     return []
 
 
-@training_check(
-    "R02", "numbers", order=20, covers=("R01",), needs=("graph",), against="any step, which would leave no numbers"
-)
+@training_check("R02", "numbers", order=20, covers=("R01",), needs=("graph",))
 def numbers(recording: Recording) -> list[Finding]:
     """Losses and gradients are finite."""
     for event in recording.timeline:  # only the first that is not is reported: the rest follows
@@ -51,7 +49,7 @@ def numbers(recording: Recording) -> list[Finding]:
     return []
 
 
-@training_check("T01", "cleared", order=30, covers=("T02", "T11"), needs=("graph",), against="what one step is for")
+@training_check("T01", "cleared", order=30, covers=("T02", "T11"), needs=("graph",))
 def cleared(recording: Recording) -> list[Finding]:
     """A step uses what the backwards since the last step computed, all of it, once."""
     return first_of(*(_misused(recording, step, use) for step in recording.steps for use in step.uses))
@@ -84,9 +82,7 @@ def _misused(recording: Recording, step: OptimizerStep, use: Use) -> Iterator[Fi
         yield finding("T02", witness, value=0, where=step.where)
 
 
-@training_check(
-    "A13", "effects", order=130, covers=("I06",), needs=("graph", "coverage"), against="the effect that it has"
-)
+@training_check("A13", "effects", order=130, covers=("I06",), needs=("graph", "coverage"))
 def effects(recording: Recording) -> list[Finding]:
     """What is to be trained and has an effect has a gradient."""
     if not recording.steps or not recording.learned:

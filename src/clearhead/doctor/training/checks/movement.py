@@ -17,14 +17,7 @@ HALF = (torch.float16, torch.bfloat16)
 LOST = 0.5  # share of the numbers with a gradient that rounding leaves unchanged
 
 
-@training_check(
-    "T07",
-    "movement",
-    order=50,
-    covers=("O07", "O12", "O13", "R05"),
-    needs=("graph", "numbers", "cleared"),
-    against="the step that was to move it",
-)
+@training_check("T07", "movement", order=50, covers=("O07", "O12", "O13", "R05"), needs=("graph", "numbers", "cleared"))
 def movement(recording: Recording) -> list[Finding]:
     """What has a gradient moves, and by less than its own norm."""
     if not recording.steps:

@@ -24,14 +24,7 @@ SMALLEST = 2.0**-24  # positive number of float16
 COUPLED = ("Adam", "NAdam", "RAdam", "Adamax")
 
 
-@training_check(
-    "O01",
-    "coverage",
-    order=40,
-    covers=("O02", "O16", "O17", "O14", "E01"),
-    needs=("graph",),
-    against="the weights that the model holds",
-)
+@training_check("O01", "coverage", order=40, covers=("O02", "O16", "O17", "O14", "E01"), needs=("graph",))
 def coverage(recording: Recording) -> list[Finding]:
     """What has gradients is in an optimizer, what is in one is the model's, and nothing frozen moves."""
     if not recording.steps:

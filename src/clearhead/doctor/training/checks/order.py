@@ -22,7 +22,7 @@ SPENT = 0.01  # of the largest rate
 CLOSE = 1.01  # times the limit: a clipped gradient may exceed it by rounding
 
 
-@training_check("T05", "clipping", order=60, covers=("T04",), against="the limit that it sets")
+@training_check("T05", "clipping", order=60, covers=("T04",))
 def clipping(recording: Recording) -> list[Finding]:
     """Gradients are clipped between the last backward and the step, and unscaled."""
     clips = [c for c in recording.events(Clip) if c.limit < MEASURING and math.isfinite(c.limit)]
@@ -83,7 +83,7 @@ def _early(clip: Clip, coming: Sequence[Event]) -> Iterator[Finding]:
         yield finding("T05", witness, value=length, threshold=clip.limit, where=clip.where)
 
 
-@training_check("O09", "scheduling", order=70, covers=("O08", "O15"), against="the order of its own steps")
+@training_check("O09", "scheduling", order=70, covers=("O08", "O15"))
 def scheduling(recording: Recording) -> list[Finding]:
     """The schedule steps after the optimizer."""
     scheduled = recording.events(Scheduled)

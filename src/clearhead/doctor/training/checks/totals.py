@@ -19,9 +19,7 @@ UNEVEN = 0.01  # relative difference of the weights of tokens of two micro-batch
 Part = tuple[Backward, LogitsXray]
 
 
-@training_check(
-    "T03", "totals", order=120, covers=("L01", "L10"), needs=("asking",), against="the same batch in one part"
-)
+@training_check("T03", "totals", order=120, covers=("L01", "L10"), needs=("asking",))
 def totals(recording: Recording) -> list[Finding]:
     """The weights of all tokens of a step sum to one, however the batch was split."""
     if cleared := first_of(_cleared(recording)):
