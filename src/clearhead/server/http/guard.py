@@ -32,7 +32,7 @@ class Guard:
     """ASGI middleware, the outermost: also what goes wrong in the application gets its headers."""
 
     def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
-        self.app, self.token = app, config.token
+        self.app, self.token, self.max_header_bytes = app, config.token, config.max_header_bytes
         self.allowed = {_canonical(name) for name in config.allowed_hosts}
         self.named = {*self.allowed, _canonical(config.host)} - set(ANY_ADDRESS)
         self.is_everywhere = _canonical(config.host) in ANY_ADDRESS
@@ -60,6 +60,8 @@ class Guard:
 
     def _check(self, scope: Scope) -> None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
+        if sum(len(name) + len(value) + 4 for name, value in headers) > self.max_header_bytes:
+            raise HttpError(431, "the request's head is too large")  # one that came at once, which h11 lets through
         host = _only(headers, b"host")
         if host is None:
             raise HttpError(400, "a request needs exactly one Host header")
