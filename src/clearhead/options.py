@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeGuard, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeGuard, TypeVar, get_args, is_typeddict
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator, model_validator
@@ -130,12 +130,14 @@ class Options(BaseModel, metaclass=_OneSentence):
 def has_arguments(options: type[Options] | None = None) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function answer an unknown keyword with one sentence, and with what was probably meant.
 
+    Keywords that are unpacked into a TypedDict are arguments like others, also for `help`.
+
     Args:
         options: what the function's argument `options` holds, one of which may have been meant.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        signature = inspect.signature(function)
+        signature = _with_unpacked(inspect.signature(function))
         names = list(signature.parameters)
 
         @wraps(function)
@@ -149,9 +151,23 @@ def has_arguments(options: type[Options] | None = None) -> Callable[[Callable[P,
                 raise ArgumentError(f"{function.__name__}: {error}") from None
             return function(*args, **kwargs)
 
+        call.__signature__ = signature  # type: ignore[attr-defined]
         return call
 
     return decorate
+
+
+def _with_unpacked(signature: inspect.Signature) -> inspect.Signature:
+    """The signature with an argument for each key of `**name: Unpack[SomeTypedDict]`, none of which is required."""
+    arguments = list(signature.parameters.values())
+    unpacked: Any = next(iter(get_args(arguments[-1].annotation)), None) if arguments else None
+    if not is_typeddict(unpacked):
+        return signature
+    keys = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=None)
+        for name, hint in unpacked.__annotations__.items()
+    ]
+    return signature.replace(parameters=[*arguments[:-1], *keys])
 
 
 def _no_such_argument(function: str, names: list[str], options: type[Options] | None, name: str, value: object) -> str:

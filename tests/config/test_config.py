@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypedDict, Unpack, get_args
 
 import pytest
 from hypothesis import given
@@ -281,6 +281,26 @@ def test_a_missing_argument_and_one_too_many_are_sentences() -> None:
         call()
     with pytest.raises(ArgumentError, match=r"^learn: too many positional arguments$"):
         call("a.txt", 2)
+
+
+class Rest(TypedDict, total=False):
+    minutes: float
+    options: Mapping[str, object] | None
+
+
+@has_arguments(RunConfig)
+def learn_from(source: str, **rest: Unpack[Rest]) -> str:
+    return f"{source} {rest}"
+
+
+def test_unpacked_keywords_are_arguments_like_others() -> None:
+    assert learn_from("a.txt", minutes=2) == "a.txt {'minutes': 2}"
+    assert list(inspect.signature(learn_from).parameters) == list(inspect.signature(learn).parameters)
+    call: Any = learn_from
+    with pytest.raises(ArgumentError, match=r"^learn_from has no argument 'minuts'; did you mean `minutes`"):
+        call("a.txt", minuts=2)
+    with pytest.raises(ArgumentError, match=r"^learn_from has no argument 'rest'; it has source, minutes, options$"):
+        call("a.txt", rest={})
 
 
 def test_what_the_sentence_suggests_can_be_passed() -> None:

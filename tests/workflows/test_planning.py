@@ -17,7 +17,7 @@ from clearhead.config.presets import DEFAULT_MINUTES, DEFAULTS, FOR_LONG_TEXTS, 
 from clearhead.data import training_batch
 from clearhead.errors import DataError, UsageError
 from clearhead.options import merge
-from clearhead.workflows import budget, describe, hardware, planning, resume, train, training
+from clearhead.workflows import budget, describe, hardware, planning, resume, start, train, training
 from clearhead.workflows.tasks import CausalTask, MaskedTask, Task, TranslationTask
 
 SIZES = [200, 300, 1000, 5000, 40_000]
@@ -317,8 +317,8 @@ def test_what_a_training_starts_from_is_decided_once(monkeypatch: pytest.MonkeyP
             calls.append(name)
             return function(*arguments, **more)
 
-        for module in (planning, training):
-            monkeypatch.setattr(module, name, counted)
+        monkeypatch.setattr(planning, name, counted)
+        monkeypatch.setattr(start if name == "choose_start" else training, name, counted)
     write_text(300)
     train("my.txt", options={"train": {"steps": 1, "batch_size": 2}}, preset="tutorial", check=False)
     assert calls == ["choose_start", "plan"]

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Unpack
 
 from clearhead.config import RunConfig
 from clearhead.data import pipe_of, short_name
@@ -27,8 +28,8 @@ from clearhead.workflows.averaging import use_mean
 from clearhead.workflows.budget import Budget
 from clearhead.workflows.events import CheckPassed, Observer, Preparing, Replanned, Started
 from clearhead.workflows.hardware import enough_memory, threads
-from clearhead.workflows.planning import choose_start, collect_settings, plan
-from clearhead.workflows.pretrained import Pretrained, open_pretrained
+from clearhead.workflows.planning import plan
+from clearhead.workflows.pretrained import Pretrained
 from clearhead.workflows.progress import showing
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs.create import create
@@ -48,6 +49,7 @@ from clearhead.workflows.sharing import (
     started_before,
 )
 from clearhead.workflows.signals import interruptible, stop_on_output_error
+from clearhead.workflows.start import StartArguments, start_of
 from clearhead.workflows.tasks import Task, open_task
 
 MAX_STEM = 60  # characters of a run's name that come from its source
@@ -60,16 +62,11 @@ LESS_MEMORY = "lower `train.batch_size`, `model.block_size` or `model.d_model`, 
 def train(
     source: str | Path | None = None,
     *,
-    start_from: str | Path | RunFolder | None = None,
-    preset: str | None = None,
-    minutes: float | None = None,
     out: str | Path | None = None,
-    config: str | Path | None = None,
-    options: Mapping[str, object] | None = None,
     check: bool = True,
     progress: bool | None = None,
     on_event: Observer | None = None,
-    start_time: float | None = None,
+    **start_arguments: Unpack[StartArguments],
 ) -> Run:
     """Train a model on a text or on sentence pairs.
 
@@ -78,28 +75,28 @@ def train(
     Args:
         source: a file, a folder, a .jsonl, '-' for standard input, or the name of a corpus; pairs are two columns of
             a .tsv, "source" and "target" in a .jsonl, or two files, the other one `data.target` in `options`.
-        start_from: a run, or a Hugging Face folder, whose model is trained further (fine-tuning), with its options and
-            its tokenizer and a new optimizer, at a tenth of its learning rate.
-        preset: the options to start from, of a new model.
-        minutes: how long it may take as a whole. The number of steps follows what the steps take, on the way as well.
         out: the run's folder; by default a new one under `runs`.
-        config: a TOML file of options.
-        options: nested options, which win over the file, which wins over the preset.
         check: run the preflight before the first step.
         progress: show how it goes; None: on a terminal and in a notebook; elsewhere, as in a log, a line at its begin
             and one at its end; nothing where `on_event` is given. False: nothing.
         on_event: is told everything that happens.
+        start_from: a run, or a Hugging Face folder, whose model is trained further (fine-tuning), with its options and
+            its tokenizer and a new optimizer, at a tenth of its learning rate.
+        preset: the options to start from, of a new model.
+        minutes: how long it may take as a whole. The number of steps follows what the steps take, on the way as well.
+        config: a TOML file of options.
+        options: nested options, which win over the file, which wins over the preset.
         start_time: when the minutes began to count, in seconds of `time.perf_counter`; now by default.
 
     Raises:
         ClearheadError: one sentence on what is wrong; InterruptedRunError after Ctrl-C, with everything saved.
     """
-    start_time = time.perf_counter() if start_time is None else start_time
+    if start_arguments.get("start_time") is None:
+        start_arguments["start_time"] = time.perf_counter()
     if run_before := started_before(None if out is None else Path(out)):
         return resume(run_before, progress=progress, on_event=on_event)
-    settings = collect_settings(source, config, options, timed=minutes is not None)
-    pretrained = None if start_from is None else open_pretrained(start_from)
-    start = choose_start(settings, preset, minutes, pretrained, start_time=start_time)  # before anything slow
+    start = start_of(source, start_arguments)  # before anything slow
+    pretrained = start.pretrained
     folder, source = Path(out) if out else None, start.config.data.source
     with showing(progress, on_event) as on_event, _new_run(folder, source) as run, enough_memory(LESS_MEMORY):
         if pipe := pipe_of(start.config.data.source):
