@@ -154,7 +154,7 @@ def test_a_model_that_is_too_large_for_the_time_is_refused_without_a_step(monkey
 
 
 def test_a_step_that_takes_too_long_is_refused_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    config, text = config_for("tiny", write_text(100_000))
+    config, text = config_for("medium", write_text(100_000))
     monkeypatch.setattr(budget, "operations_per_second", lambda config: math.inf)
     patience: list[float] = []
 
@@ -179,7 +179,7 @@ def test_a_step_that_takes_too_long_is_refused_after_one(monkeypatch: pytest.Mon
     ],
 )
 def test_a_refusal_is_measured_again(seconds: list[float], is_refused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    config, text = config_for("tiny", write_text(100_000))
+    config, text = config_for("medium", write_text(100_000))
     monkeypatch.setattr(budget, "operations_per_second", lambda config: math.inf)
     measured = iter(seconds)
     monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: next(measured))
@@ -192,6 +192,25 @@ def test_a_refusal_is_measured_again(seconds: list[float], is_refused: bool, mon
     else:
         assert measure_pace(minutes, start_time, config, text).per_step == min(seconds)
     assert list(measured) == [], "measured as often as it takes, and no more"
+
+
+@pytest.mark.parametrize(
+    ("name", "minutes", "is_refused"),
+    [("tiny", 0.5, False), ("tiny", 3, False), ("small", 3, False), ("small", 0.5, True), ("medium", 3, True)],
+)
+def test_what_would_be_chosen_without_a_word_is_never_refused(
+    name: str, minutes: float, is_refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor what is smaller: no advice could help there, and a machine that is so slow is busy for now."""
+    config, text = config_for(name, write_text(100_000))
+    monkeypatch.setattr(budget, "operations_per_second", lambda config: 1e3)
+    monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: 60.0)
+    if is_refused:
+        with pytest.raises(UsageError, match="fewer than 100 steps"):
+            measure_pace(minutes, time.perf_counter(), config, text)
+    else:
+        pace = measure_pace(minutes, time.perf_counter(), config, text)
+        assert pace.warnings(config)[0].startswith("note: the machine is so slow now")
 
 
 @pytest.mark.parametrize("objective", ["causal", "masked", "seq2seq"])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from clearhead.config import RunConfig
-from clearhead.config.presets import PRESETS
+from clearhead.config.presets import PRESETS, default_preset
 from clearhead.errors import UsageError
 from clearhead.inspection import estimate_cost
 from clearhead.training import Evaluated, Event, SaveDue
@@ -148,20 +148,23 @@ def measure_pace(
     Args:
         minutes: how long everything may take, from `start_time` on, in seconds of `time.perf_counter`.
         is_new: the model is not trained yet, so that another preset could take its place.
-        is_default: nobody chose the model; it is small, so that a machine too slow for it is only busy for now.
+        is_default: nobody chose the model. It is small, as is one that somebody chose and that is no larger: a machine
+            that is too slow for it is only busy for now.
 
     Raises:
-        UsageError: fewer than a hundred steps of a model that somebody chose fit into the time.
+        UsageError: fewer than a hundred steps of a model that somebody chose fit into the time, and it is larger than
+            what is taken by default in so much time.
     """
     deadline = start_time + 60 * minutes - FINISH_SECONDS
     available = SHARE_FOR_STEPS * max(deadline - time.perf_counter(), 30 * minutes)
     per_pass = task.steps_per_pass(config)
     enough = max(1, int(MAX_PASSES * per_pass))
     fewest = min(MIN_STEPS, enough)
+    is_small = is_default or (is_new and _is_small(config, task, minutes))
     per_step = _least_seconds(config, task)
-    if fewest * per_step < available:
-        per_step = _confirmed_seconds(config, task, allowed=available / fewest, attempts=1 if is_default else ATTEMPTS)
-    if fewest * per_step > available and not is_default:
+    if fewest * per_step < available or is_small:
+        per_step = _confirmed_seconds(config, task, allowed=available / fewest, attempts=1 if is_small else ATTEMPTS)
+    if fewest * per_step > available and not is_small:
         raise UsageError(_too_large(minutes, per_step, fewest, available, config, task, is_new=is_new))
     steps = max(1, int(available / per_step))
     if steps > enough:
@@ -197,6 +200,12 @@ def _step_flops(config: RunConfig) -> float:
     """Operations of a training step: forward, and twice as many backward; at least one, of a table that has none."""
     tokens = config.train.batch_size * config.model.block_size
     return max(1.0, 3.0 * estimate_cost(config.model).flops_per_token * tokens)
+
+
+def _is_small(config: RunConfig, task: Task, minutes: float) -> bool:
+    """Whether a step takes no more operations than one of the preset that is the default for so much time."""
+    default = _as_preset(default_preset(config.objective, minutes), config, task)
+    return _step_flops(config) <= _step_flops(task.fit_to_data(default, {})[0])
 
 
 def _least_seconds(config: RunConfig, task: Task) -> float:
