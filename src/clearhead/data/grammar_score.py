@@ -59,5 +59,5 @@ def _interval(value: float | None, n: int) -> str:
         return ""
     z = 1.96
     middle, half = value + z * z / (2 * n), z * math.sqrt(value * (1 - value) / n + z * z / (4 * n * n))
-    low, high = ((middle + sign * half) / (1 + z * z / n) for sign in (-1, 1))
+    low, high = (min(1.0, max(0.0, (middle + sign * half) / (1 + z * z / n))) for sign in (-1, 1))  # not -0%
     return f" (95% interval: {low:.0%} to {high:.0%})"
