@@ -10,8 +10,10 @@ import pytest
 from server_models import EAGER, ENDING, NATIVE, TOKENIZER, Served, ids_of, small_model, solo
 
 from clearhead.config import EngineConfig, SamplingConfig
+from clearhead.config.serving import ServerConfig
 from clearhead.errors import ClearheadError, InputError
 from clearhead.inference import GenerationBatch, TextOptions
+from clearhead.inference.kv_context import PREFILL_TOKENS
 from clearhead.native import compiler
 from clearhead.server.http.errors import HttpError
 from clearhead.server.text_batch import TextRequest
@@ -84,6 +86,11 @@ def test_a_text_is_what_it_is_alone_whatever_runs_beside_it(engine: EngineConfig
     expected = [solo(model, prompt, config, engine, ENDING) for prompt, config in pairs]
     assert run(main()) == expected
     assert len({text for texts in expected for text in texts}) > 12
+
+
+def test_prompts_are_read_in_the_pieces_in_which_the_library_reads_them() -> None:
+    """Otherwise long ones, which PyTorch reads, would give a text with other last bits than `generate`."""
+    assert ServerConfig().prompt_tokens == PREFILL_TOKENS
 
 
 def test_reasons_tokens_and_log_probabilities_fit_the_text() -> None:

@@ -17,7 +17,7 @@ from clearhead.models import CausalLM
 from clearhead.models.eval_mode import OnNotice
 from clearhead.parts import SlotCache
 
-PREFILL_TOKENS = 1024  # read per call, over all new rows, so that memory grows only linearly with the prompt
+PREFILL_TOKENS = 512  # read per call, over all new rows, so that memory grows only linearly with the prompt
 SPARE = 64  # the fewest columns that a cache grows by
 
 

@@ -85,8 +85,8 @@ class TextQueue:
         """
         if self._is_closed:
             raise closed()
-        known_ids(request.prompts, self._vocab_size)
         self._refuse_long_ones(request)
+        known_ids(request.prompts, self._vocab_size)
         count = len(request.prompts)
         if count > self.capacity:
             raise HttpError(400, f"the request is for {count} texts, and this server takes at most {self.capacity}")
