@@ -72,7 +72,7 @@ def special_in(ids: list[int], folder: Path, plain: tuple[str, ...] = ()) -> lis
 @pytest.mark.parametrize("kind", KINDS)
 def test_harmless_messages_are_encoded_as_transformers_does(kind: str, name: str, tmp_path: Path) -> None:
     encoder = encoder_of(kind, TEMPLATES[name], tmp_path)
-    theirs, draw = AutoTokenizer.from_pretrained(tmp_path), random.Random(0)
+    reference, draw = AutoTokenizer.from_pretrained(tmp_path), random.Random(0)
     for _ in range(12):
         for messages in chats(draw.sample(HARMLESS, 4)):
             listed = [message._asdict() for message in messages]
@@ -81,7 +81,7 @@ def test_harmless_messages_are_encoded_as_transformers_does(kind: str, name: str
                     with pytest.raises(UsageError, match="refuses these messages: System role not supported"):
                         encoder.encode(messages, reply=reply)
                     continue
-                expected = theirs.apply_chat_template(listed, add_generation_prompt=reply, return_dict=False)
+                expected = reference.apply_chat_template(listed, add_generation_prompt=reply, return_dict=False)
                 assert encoder.encode(messages, reply=reply) == expected, messages
 
 
@@ -215,8 +215,8 @@ def test_a_template_travels_with_its_tokenizer(tmp_path: Path) -> None:
     assert (tmp_path / "b" / "chat_template.jinja").read_text(encoding="utf-8") == CHATML
     messages = [ChatMessage("user", "hello")]
     ids = ChatEncoder(again, tokenizer.chat_template).encode(messages)
-    theirs = AutoTokenizer.from_pretrained(tmp_path / "b")
-    assert theirs.apply_chat_template([messages[0]._asdict()], add_generation_prompt=True, return_dict=False) == ids
+    reference = AutoTokenizer.from_pretrained(tmp_path / "b")
+    assert reference.apply_chat_template([messages[0]._asdict()], add_generation_prompt=True, return_dict=False) == ids
     assert Tokenizer.load(tmp_path / "b").chat_template is None, "a text's tokenizer has no chats"
 
 

@@ -13,7 +13,7 @@ from clearhead.server import page, translate
 from clearhead.server.http.errors import EXCEPTION_HANDLERS
 from clearhead.server.http.guard import Guard
 from clearhead.server.loaded_runs import LoadedRuns
-from clearhead.server.openai import completions, embeddings, models
+from clearhead.server.openai import chat, completions, embeddings, models
 from clearhead.workflows.runs.folder import RunFolder
 
 
@@ -27,6 +27,7 @@ ROUTES: Sequence[BaseRoute] = [
     Route("/healthz", healthz, methods=["GET"]),
     *models.ROUTES,
     *completions.ROUTES,
+    *chat.ROUTES,
     *embeddings.ROUTES,
     *translate.ROUTES,
     *page.ROUTES,

@@ -1,10 +1,11 @@
 """A run in memory: its model on a thread of its own, its tokenizers, and the queue of its texts."""
 
 import logging
+import threading
 
 from clearhead.config.serving import ServerConfig
-from clearhead.data import Tokenizer
-from clearhead.errors import DataError
+from clearhead.data import ChatEncoder, Tokenizer
+from clearhead.errors import DataError, UsageError
 from clearhead.inference import Engine, GenerationBatch
 from clearhead.inference.batching import MANY
 from clearhead.models import CausalLM, EncoderDecoder, LanguageModel
@@ -47,6 +48,8 @@ class LoadedRun:
         self.thread = ModelThread(name)
         self.texts: TextQueue | None = None
         self.translations: TranslationQueue | None = None
+        self._chat_encoder: ChatEncoder | None = None
+        self._lock = threading.Lock()  # of the encoder, while it is made
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -64,6 +67,25 @@ class LoadedRun:
         if isinstance(self.model, CausalLM) and self.model.receptive_field is not None:
             return None
         return self.block_size
+
+    @property
+    def chat_encoder(self) -> ChatEncoder:
+        """What makes ids of chats; it takes a moment to be made, and is kept. On any thread.
+
+        Raises:
+            UsageError: the run has no chat template.
+            DataError: it cannot be used.
+        """
+        with self._lock:
+            if self._chat_encoder is None:
+                template = self.tokenizer.chat_template
+                if template is None:
+                    raise UsageError(
+                        f"the model {self.name} has no chat template, so it cannot chat; use /v1/completions, or "
+                        "import a model that was trained for chats"
+                    )
+                self._chat_encoder = ChatEncoder(self.tokenizer, template)
+            return self._chat_encoder
 
     def queue(self) -> TextQueue:
         """The queue of texts.

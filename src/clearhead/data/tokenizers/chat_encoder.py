@@ -133,10 +133,10 @@ class ChatEncoder:
     def _split(self, marked: str, by_mark: dict[str, str]) -> list[Piece]:
         """The pieces of a text in which marks stand for tokens."""
         pieces, start = list[Piece](), 0
-        for place, mark in enumerate(marked):
+        for span, mark in enumerate(marked):
             if mark in by_mark:
-                pieces += [marked[start:place], self._ids[by_mark[mark]]]
-                start = place + 1
+                pieces += [marked[start:span], self._ids[by_mark[mark]]]
+                start = span + 1
         pieces.append(marked[start:])
         for number, piece in enumerate(pieces):
             token = self._added[piece] if isinstance(piece, int) else None
@@ -153,7 +153,7 @@ class ChatEncoder:
         with catch_tokenizer_errors("encode this chat", quiet=True):
             encoding = self._library.encode(text, add_special_tokens=False)
         pairs = zip(encoding.ids, encoding.offsets, strict=True)
-        return list(encoding.ids), [(i, place) for i, place in pairs if i in self._added]
+        return list(encoding.ids), [(i, span) for i, span in pairs if i in self._added]
 
     def _plain(self, text: str) -> list[int]:
         """The ids of a text, none of them special: a word that the tokenizer takes for one is cut in two."""
@@ -189,7 +189,7 @@ class _Spotter:
         with catch_tokenizer_errors("look through this chat", quiet=True):
             encoding = self._library.encode(text, add_special_tokens=False)
         pairs = zip(encoding.ids, encoding.offsets, strict=True)
-        return [(self._ids[i], place) for i, place in pairs if i in self._ids]
+        return [(self._ids[i], span) for i, span in pairs if i in self._ids]
 
 
 def _special(token: tokenizers.AddedToken) -> tokenizers.AddedToken:

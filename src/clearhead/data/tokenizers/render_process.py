@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple, TypedDict
 
-from clearhead.data.tokenizers import rendering
+from clearhead.data.tokenizers import rendering as program
 from clearhead.errors import DataError, UsageError
 
 SECONDS, PATIENCE = 2.0, 15  # of processor time for one request; times that, on a clock: the machine may be busy
@@ -49,12 +49,12 @@ class RenderProcess:
             UsageError: the template refuses the messages; its own sentence.
             DataError: the template is wrong, or takes too much time or memory.
         """
-        each = [rendering._asdict() for rendering in renderings]
-        content = json.dumps(each)
+        parameters = [rendering._asdict() for rendering in renderings]
+        content = json.dumps(parameters)
         limit = MAX_GROWTH * len(content) + MAX_TEXT
-        request = json.dumps({"template": template, "limit": limit, "each": each}).encode() + b"\n"
+        request = json.dumps({"template": template, "limit": limit, "renderings": parameters}).encode() + b"\n"
         with self._lock:
-            answer = self._ask(request, 6 * limit * len(each) + MAX_TEXT)  # a character takes six bytes at most
+            answer = self._ask(request, 6 * limit * len(parameters) + MAX_TEXT)  # a character takes six bytes at most
         if "texts" in answer:
             return answer["texts"]
         if answer["refused"]:
@@ -109,7 +109,7 @@ def _start() -> "subprocess.Popen[bytes]":
         assert spec.origin is not None
         folders.append(str(Path(spec.origin).parents[1]))
     # -I -S: neither the current folder nor what is installed beside Python runs there
-    command = [sys.executable, "-I", "-S", rendering.__file__, str(SECONDS), str(MEMORY), *dict.fromkeys(folders)]
+    command = [sys.executable, "-I", "-S", program.__file__, str(SECONDS), str(MEMORY), *dict.fromkeys(folders)]
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,

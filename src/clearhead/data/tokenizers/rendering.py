@@ -43,7 +43,12 @@ def answer_to(renderer: "Renderer", line: bytes) -> dict[str, Any]:
 
     request = json.loads(line)
     try:
-        return {"texts": [renderer.render(request["template"], request["limit"], **one) for one in request["each"]]}
+        return {
+            "texts": [
+                renderer.render(request["template"], request["limit"], **rendering)
+                for rendering in request["renderings"]
+            ]
+        }
     except RefusalError as error:
         return {"fault": in_short(error), "refused": True}
     except FaultyTemplateError as error:

@@ -6,7 +6,7 @@ from starlette.routing import Route
 
 from clearhead.errors import DataError
 from clearhead.server.loaded_runs import LoadedRuns
-from clearhead.workflows.runs.folder import RunFolder
+from clearhead.workflows.runs.folder import CHAT_TEMPLATE, RunFolder
 
 
 async def list_models(request: Request) -> Response:
@@ -42,6 +42,6 @@ def _model(run: RunFolder) -> dict[str, object]:
         "created": created,
         "owned_by": "clearhead",
         "kind": kind,
-        "chat": False,
+        "chat": kind == "causal" and (run.folder / CHAT_TEMPLATE).is_file(),
         "context": context,
     }

@@ -31,7 +31,8 @@ from clearhead.workflows.tasks import SOURCE_TOKENIZER, Task, Tokenizers, load_t
 LOCK, TEXT = ".lock", "text.json"
 PATIENCE = 0.5  # seconds: somebody may be looking whether a training goes on
 TOKENIZER = tuple(f"{name}{end}" for name in ("tokenizer", SOURCE_TOKENIZER) for end in (".json", "_config.json"))
-TOKENIZER += ("chat_template.jinja",)
+CHAT_TEMPLATE = "chat_template.jinja"
+TOKENIZER += (CHAT_TEMPLATE,)
 IMPORTED = "import:"  # what the source of a run begins with whose model was trained elsewhere
 
 
