@@ -115,3 +115,19 @@ def test_one_of_several_maps_that_is_thrown_away_is_lost(uses: str, status: list
         del layer.attention
     report = check(model, only=["A13"])
     assert [finding.status for finding in report.findings if finding.id == "A13"] == status, str(report)
+
+
+class Scaled(Layer):
+    """A weight that nothing reads, in a layer that is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(D))
+
+
+def test_a_single_weight_that_nothing_reads_is_warned_of() -> None:
+    model = Stack(in_turn)
+    model.layers = nn.ModuleList(Scaled() for _ in range(LAYERS))
+    report = check(model, only=["gradients"])
+    assert [(finding.id, finding.status) for finding in report.findings] == [("A13", "warn")], str(report)
+    assert not report.broken

@@ -187,9 +187,10 @@ def _left_out(subject: Subject, idle: Sequence[str], reached: set[str], called: 
 
 
 def _is_stack(model: nn.Module, path: str) -> bool:
-    """Whether it is a stack of layers, or one of them."""
-    owner = path.rpartition(".")[0]
-    return any(isinstance(model.get_submodule(name), (nn.ModuleList, nn.Sequential)) for name in (path, owner))
+    """Whether it is a stack of layers, or one of them; a path may also be that of a weight."""
+    modules = dict(model.named_modules())
+    names = (path, path.rpartition(".")[0]) if path in modules else ()
+    return any(isinstance(modules[name], (nn.ModuleList, nn.Sequential)) for name in names)
 
 
 def _stand_in(model: nn.Module, name: str, called: Counter[str]) -> str | None:
