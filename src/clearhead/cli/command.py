@@ -23,6 +23,7 @@ VERBS = {
     "generate": "generate text",
     "fill": "fill in masked words with an encoder",
     "translate": "translate sentences, lines or files",
+    "serve": "serve runs over HTTP, as OpenAI's clients expect it",
     "evaluate": "measure a model on a text, or a translator on references",
     "import": "turn a Hugging Face model into a run",
     "export": "write a run for other programs, and check it with them",

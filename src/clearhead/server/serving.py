@@ -10,7 +10,8 @@ from functools import partial
 from importlib.util import find_spec
 
 from clearhead.config.serving import ServerConfig
-from clearhead.errors import UsageError
+from clearhead.errors import DataError, UsageError
+from clearhead.server.first_calls import curl_line, openai_lines
 from clearhead.workflows.runs.folder import RunFolder
 
 NEEDED = ("starlette", "uvicorn")
@@ -24,6 +25,8 @@ class Listening:
     url: str
     models: tuple[str, ...]
     needs_token: bool
+    curl: str  # a command that uses the first model
+    openai: tuple[str, ...]  # lines of Python that do the same; none where OpenAI's client has nothing for the model
 
 
 def serve(
@@ -41,11 +44,15 @@ def serve(
 
     Raises:
         UsageError: the extra is not installed, the address is not to be had, or others could use it without a token.
+        DataError: a run cannot be used.
     """
     config = config or ServerConfig()
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(f"serving needs {' and '.join(missing)}; install with: pip install 'clearhead[serve]'")
+    kinds = [_kind(run) for run in runs]
+    if not kinds:
+        raise UsageError("there is no run to serve; name at least one")
     if not config.is_local and config.token is None:
         raise UsageError(
             f"`host` {config.host} can be reached by others, so the server needs a `token` that they do not know; set "
@@ -55,10 +62,28 @@ def serve(
     from clearhead.server.http.limited_server import LimitedServer
 
     with closing(_listener(config)) as listener:
-        listening = Listening(_url(listener), tuple(run.name for run in runs), config.token is not None)
+        url, needs_token = _url(listener), config.token is not None
+        listening = Listening(
+            url,
+            tuple(run.name for run in runs),
+            needs_token,
+            curl_line(url, runs[0].name, kinds[0], needs_token=needs_token),
+            openai_lines(url, runs[0].name, kinds[0], needs_token=needs_token),
+        )
         server = LimitedServer(create_app(runs, config), config, partial(on_ready, listening))
         server.run(sockets=[listener])
     return next((signal.Signals(number) for number in server.signals), None)
+
+
+def _kind(run: RunFolder) -> str:
+    """The objective of a run.
+
+    Raises:
+        DataError: it cannot be served.
+    """
+    if not run.has_model:
+        raise DataError(f"{run.folder} has no model yet; its training has saved none")
+    return run.config.objective
 
 
 def _listener(config: ServerConfig) -> socket.socket:

@@ -64,6 +64,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.run import load as load
     from clearhead.workflows.runs.find import all_runs as all_runs
     from clearhead.workflows.runs.find import newest_run as newest_run
+    from clearhead.workflows.runs.find import open_folder as open_folder
     from clearhead.workflows.runs.find import run_and_text as run_and_text
     from clearhead.workflows.runs.paths import RUNS as RUNS
     from clearhead.workflows.runs.report import summary as summary
@@ -115,7 +116,7 @@ __getattr__, __dir__, __all__ = attach(
         "predicting": ("predict",),
         "pretrained": ("Pretrained", "open_pretrained"),
         "run": ("Run", "load"),
-        "runs.find": ("all_runs", "newest_run", "run_and_text"),
+        "runs.find": ("all_runs", "newest_run", "open_folder", "run_and_text"),
         "runs.paths": ("RUNS",),
         "runs.report": ("summary",),
         "tracing": ("target_and_text", "trace"),
