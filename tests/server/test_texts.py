@@ -154,19 +154,37 @@ def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
         run(main())
 
 
+class Counting(GenerationBatch):
+    """A batch that counts its steps."""
+
+    steps = 0
+
+    def step(self) -> dict[int, list[int]]:
+        type(self).steps += 1
+        return super().step()
+
+
+def counting(batch: GenerationBatch) -> GenerationBatch:
+    batch.__class__ = Counting
+    return batch
+
+
 def test_leaving_frees_the_slot_at_the_next_step() -> None:
     model = small_model(block_size=4096)
 
     async def main() -> None:
-        with Served(model, slots=1) as queue:
+        with Served(model, slots=1, wrap=counting) as queue:
             endless = warm(max_new_tokens=4000)
             with queue.submit(request("abc", endless)) as reader:
                 await anext(reader)
                 waiting = asyncio.ensure_future(texts_of(queue, request("abc")))
                 await asyncio.sleep(0.05)
                 assert not waiting.done(), "there is one slot"
+                assert queue.n_texts == 2
+                left = Counting.steps
+            assert queue.n_texts == 1, "for whoever asks now there is room at once"
             assert await waiting == solo(model, "abc", WARM, EAGER)
-            assert queue.n_texts == 0
+            assert Counting.steps <= left + WARM.max_new_tokens + 100, "a token a step, and no more of the other's"
 
     run(main())
 
