@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearhead.inference.text_stream import CONTEXT, RENEW, TextStream
+from clearhead.inference.text_stream import CONTEXT, RENEW, PieceCache, TextStream
 
 
 def decode_bytes(ids: list[int]) -> str:
@@ -54,6 +54,18 @@ def test_where_a_text_ends_does_not_depend_on_its_tokens(text: str, stop: list[s
     for index in range(len(parts)):
         shown += "" if stream.stopped else stream.add(index)
     assert shown + stream.close() == "".join(pieces(text, tuple(stop)))
+
+
+odd_bytes = st.lists(st.sampled_from([*"aβ漢🙂".encode(), 0xFF, 0x80]), max_size=40)
+
+
+@given(st.lists(odd_bytes, max_size=4), st.binary(max_size=9))
+def test_what_other_streams_have_learned_changes_nothing(texts: list[list[int]], prompt: bytes) -> None:
+    shared = PieceCache()
+    for ids in texts * 2:
+        own, other = (TextStream(decode_bytes, [*prompt], (), cache) for cache in (None, shared))  # type: ignore[arg-type]
+        assert [own.add(token) for token in ids] == [other.add(token) for token in ids]
+        assert own.close() == other.close()
 
 
 def test_text_is_shown_as_soon_as_it_is_certain() -> None:

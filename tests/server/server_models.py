@@ -10,7 +10,6 @@ from clearhead.inference import Engine, GenerationBatch, generate
 from clearhead.models import DecoderLM
 from clearhead.server.http.model_thread import ModelThread
 from clearhead.server.text_batch import TextBatch
-from clearhead.server.text_progress import CachedDecode
 from clearhead.server.texts import BUFFER, TextQueue
 
 LETTERS = "\n abcdefgé🙂"
@@ -68,7 +67,7 @@ class Served:
         self.queue = TextQueue(
             self.thread,
             self.batch,
-            CachedDecode(tokenizer.decode),
+            tokenizer.decode,
             vocab_size=tokenizer.vocab_size,
             context=model.config.block_size,
             capacity=slots + waiting,

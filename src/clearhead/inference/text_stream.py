@@ -5,7 +5,20 @@ from collections.abc import Callable, Sequence
 INCOMPLETE = "\ufffd"  # what a decoder writes for the first bytes of a character whose last are still to come
 MOST_INCOMPLETE = 3  # of them for one character: some decoders write one for each byte
 CONTEXT = 8  # ids decoded along with those behind them: more than a character has bytes, and spacing may depend on them
+MOST_PIECES = 65_536
 RENEW = 24  # ids decoded at once before the older ones are let go, so the cost of a token does not grow
+
+
+class PieceCache(dict[tuple[int, int], tuple[str, int]]):
+    """The text of a token behind another one, and how long it is by itself: streams repeat themselves, and each other.
+
+    When it is full it begins anew.
+    """
+
+    def __setitem__(self, key: tuple[int, int], value: tuple[str, int]) -> None:
+        if len(self) >= MOST_PIECES:
+            self.clear()
+        super().__setitem__(key, value)
 
 
 class TextStream:
@@ -15,8 +28,21 @@ class TextStream:
     no more than a few do.
     """
 
-    def __init__(self, decode: Callable[[Sequence[int]], str], prompt: Sequence[int], stop: Sequence[str] = ()) -> None:
-        self._decode, self._stop = decode, stop
+    def __init__(
+        self,
+        decode: Callable[[Sequence[int]], str],
+        prompt: Sequence[int],
+        stop: Sequence[str] = (),
+        pieces: PieceCache | None = None,
+    ) -> None:
+        """
+        Args:
+            decode: ids to text.
+            prompt: the ids before it, which may decide about a space.
+            stop: strings that end it.
+            pieces: what other streams with the same `decode` have learned.
+        """
+        self._decode, self._stop, self._pieces = decode, stop, PieceCache() if pieces is None else pieces
         self._ids = list(prompt[-CONTEXT:])
         self._start = len(self._ids)  # those from here on have not been shown
         self._shown = self._certain(self._decode(self._ids))  # characters of the decoded ids that were passed on
@@ -30,6 +56,19 @@ class TextStream:
 
     def add(self, token: int) -> str:
         """The text that this token completes, often empty while something is held back."""
+        last = self._ids[0] if len(self._ids) == self._start == 1 else None
+        known = None if last is None else self._pieces.get((last, token))
+        if known is not None:
+            piece, self._shown = known
+            self._ids[0] = token
+            return self._before_stop(piece) if self._stop else piece
+        piece = self._decoded(token)
+        if last is not None and self._ids == [token]:
+            self._pieces[last, token] = piece, self._shown
+        return self._before_stop(piece) if piece else ""
+
+    def _decoded(self, token: int) -> str:
+        """The text that this token completes, before it is searched for a stop string."""
         self._ids.append(token)
         text = self._decode(self._ids)
         is_whole = not text.endswith(INCOMPLETE)
@@ -42,7 +81,7 @@ class TextStream:
         if is_long or (is_whole and piece):
             del self._ids[: -CONTEXT if is_long else self._start]
             self._start, self._shown = len(self._ids), self._certain(self._decode(self._ids))
-        return self._before_stop(piece) if piece else ""
+        return piece
 
     def close(self) -> str:
         """Flush text held back as a possible stop string; an incomplete last character is left out."""

@@ -12,7 +12,6 @@ from clearhead.models import CausalLM, EncoderDecoder, LanguageModel
 from clearhead.server.http.errors import HttpError
 from clearhead.server.http.model_thread import ModelThread
 from clearhead.server.text_batch import TextBatch
-from clearhead.server.text_progress import CachedDecode
 from clearhead.server.texts import TextQueue
 from clearhead.server.translations import TranslationQueue
 from clearhead.workflows.generating import draft_model
@@ -155,7 +154,7 @@ class LoadedRun:
         self.texts = TextQueue(
             self.thread,
             batch,
-            CachedDecode(self.tokenizer.decode),
+            self.tokenizer.decode,
             vocab_size=model.config.vocab_size,
             context=self.context,
             capacity=capacity,

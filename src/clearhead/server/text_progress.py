@@ -5,30 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from clearhead.inference import TokenLogprobs
-from clearhead.inference.text_stream import TextStream
+from clearhead.inference.text_stream import PieceCache, TextStream
 from clearhead.server.text_batch import TextStep
 
 Decode = Callable[[Sequence[int]], str]
-MOST_CACHED = 65_536  # texts of one or two tokens
-
-
-class CachedDecode:
-    """A tokenizer's `decode` that remembers the texts of one or two tokens, which is what streams ask for."""
-
-    def __init__(self, decode: Decode) -> None:
-        self._decode = decode
-        self._texts = dict[tuple[int, ...], str]()
-
-    def __call__(self, ids: Sequence[int]) -> str:
-        if len(ids) > 2:
-            return self._decode(ids)
-        key = tuple(ids)
-        text = self._texts.get(key)
-        if text is None:
-            if len(self._texts) >= MOST_CACHED:
-                self._texts.clear()
-            text = self._texts[key] = self._decode(ids)
-        return text
 
 
 @dataclass(frozen=True)
@@ -38,8 +18,8 @@ class TextEvent:
     Args:
         index: which text of the request.
         text: characters; some may be held back that belong to tokens of earlier events.
-        tokens: ids. The end token is among them where log-probabilities are asked for.
-        logprobs: of these tokens, where asked for.
+        tokens: ids, the end token among them; where log-probabilities are asked for, as the next two.
+        logprobs: of these tokens.
         offsets: where in the text each of the tokens begins, in characters.
         prompt_logprobs: of the tokens of the prompt but the first, once, where asked for.
         finish_reason: `stop`: an end token or a stop string ended it; `length`: `max_new_tokens`; None: it goes on.
@@ -66,8 +46,9 @@ class TextEvent:
 
     @property
     def size(self) -> int:
-        """Tokens and alternatives."""
-        return len(self.tokens) + sum(len(token.top) for token in (*self.logprobs, *(self.prompt_logprobs or ())))
+        """Characters, tokens and alternatives."""
+        alternatives = sum(len(token.top) for token in (*self.logprobs, *(self.prompt_logprobs or ())))
+        return len(self.text) + len(self.tokens) + alternatives
 
 
 class TextProgress:
@@ -79,31 +60,48 @@ class TextProgress:
         n_tokens: how many tokens were sampled for it, those of its end included.
     """
 
-    def __init__(self, decode: Decode, prompt: Sequence[int], stop: Sequence[str]) -> None:
-        self._stream = TextStream(decode, prompt, stop)
-        self._waiting = list[tuple[int, int, TokenLogprobs | None]]()  # token, where it begins, its log-probability
+    def __init__(
+        self, decode: Decode, prompt: Sequence[int], stop: Sequence[str], pieces: PieceCache, *, with_tokens: bool
+    ) -> None:
+        self._stream, self._with_tokens = TextStream(decode, prompt, stop, pieces), with_tokens
+        self._waiting = list[tuple[int, int, TokenLogprobs]]()  # token, where it begins, its log-probability
         self._length = 0  # characters that were passed on
         self.n_tokens = 0
 
     def take(self, index: int, step: TextStep) -> TextEvent:
         """What a step brings the reader."""
-        text = ""
-        logprobs: Sequence[TokenLogprobs | None] = step.logprobs or [None] * len(step.tokens)
-        for token, logprob in zip(step.tokens, logprobs, strict=False):
-            self.n_tokens += 1
-            self._waiting.append((token, self._length + len(text) + self._stream.held, logprob))
-            text += self._stream.add(token)
-            if self._stream.stopped:
-                return self._event(index, text, "stop", step.prompt_logprobs)
+        text = self._text_with_tokens(step) if self._with_tokens else self._text(step.tokens)
+        if self._stream.stopped:
+            return self._event(index, text, "stop", step.prompt_logprobs)
         if step.finish_reason == "stop":
             self.n_tokens += 1
-            if len(step.logprobs) > len(step.tokens):  # of the end token, which is no text
+            if self._with_tokens and len(step.logprobs) > len(step.tokens):  # of the end token, which is no text
                 text += self._stream.close()
                 self._waiting.append((step.logprobs[-1].token, self._length + len(text), step.logprobs[-1]))
         match step.finish_reason:
             case "stop" | "length":
                 return self._event(index, text + self._stream.close(), step.finish_reason, step.prompt_logprobs)
         return self._event(index, text, None, step.prompt_logprobs)
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        """The text of these tokens, before a stop string."""
+        text = ""
+        for token in tokens:
+            self.n_tokens += 1
+            text += self._stream.add(token)
+            if self._stream.stopped:
+                break
+        return text
+
+    def _text_with_tokens(self, step: TextStep) -> str:
+        """The same; the tokens wait for their text."""
+        text = ""
+        for token, logprob in zip(step.tokens, step.logprobs, strict=False):
+            self._waiting.append((token, self._length + len(text) + self._stream.held, logprob))
+            text += self._text([token])
+            if self._stream.stopped:
+                break
+        return text
 
     def _event(
         self,
@@ -113,7 +111,9 @@ class TextProgress:
         of_prompt: Sequence[TokenLogprobs] | None,
     ) -> TextEvent:
         self._length += len(text)
-        passed, waiting = self._waiting, []
+        if not self._with_tokens:
+            return TextEvent(index, text, [], [], [], reason, of_prompt)
+        passed, waiting = self._waiting, list[tuple[int, int, TokenLogprobs]]()
         if reason is None or self._stream.stopped:
             passed = [part for part in self._waiting if part[1] < self._length]
             waiting = [part for part in self._waiting if part[1] >= self._length]
@@ -122,7 +122,7 @@ class TextProgress:
             index,
             text,
             [token for token, _, _ in passed],
-            [logprob for _, _, logprob in passed if logprob is not None],
+            [logprob for _, _, logprob in passed],
             [offset for _, offset, _ in passed],
             reason,
             of_prompt,

@@ -9,12 +9,13 @@ from types import TracebackType
 from typing import Literal, Self
 
 from clearhead.inference.ids import known_ids
+from clearhead.inference.text_stream import PieceCache
 from clearhead.server.http.errors import HttpError
 from clearhead.server.http.model_thread import ModelThread, closed
 from clearhead.server.text_batch import TextBatch, TextRequest, TextStep
 from clearhead.server.text_progress import Decode, TextEvent, TextProgress
 
-BUFFER = 16_384  # unread tokens and alternatives of a request, from which on its texts pause
+BUFFER = 16_384  # unread characters, tokens and alternatives of a request, from which on its texts pause
 
 Command = Callable[[TextBatch], None]
 
@@ -57,9 +58,9 @@ class TextQueue:
             vocab_size: the model's; ids beyond are refused.
             context: tokens of prompt and text together; None: no limit.
             capacity: texts that are written or wait.
-            buffer: unread tokens and alternatives of a request, from which on its texts pause.
+            buffer: unread characters, tokens and alternatives of a request, from which on its texts pause.
         """
-        self._thread, self._batch, self._decode = thread, batch, decode
+        self._thread, self._batch, self._decode, self._pieces = thread, batch, decode, PieceCache()
         self._vocab_size, self._context, self.capacity, self._buffer = vocab_size, context, capacity, buffer
         self._numbers = itertools.count()
         self._readers = dict[int, tuple[TextReader, int]]()  # by the text's key: who reads it, as which of his texts
@@ -97,7 +98,12 @@ class TextQueue:
             request = TextRequest(request.prompts, sampling, request.options)
         self._loop = asyncio.get_running_loop()
         keys = list(itertools.islice(self._numbers, count))
-        reader = TextReader(self, keys, request, self._decode, self._buffer)
+        with_tokens = request.options.logprobs is not None
+        texts = [
+            TextProgress(self._decode, prompt, request.sampling.stop, self._pieces, with_tokens=with_tokens)
+            for prompt in request.prompts
+        ]
+        reader = TextReader(self, keys, texts, self._buffer)
         self._readers |= {key: (reader, index) for index, key in enumerate(keys)}
         self.send(lambda batch: batch.add(keys, request), keys)
         return reader
@@ -185,11 +191,8 @@ class TextReader:
         n_tokens: tokens that were sampled for texts that have ended or are being written, ends and stops included.
     """
 
-    def __init__(
-        self, queue: TextQueue, keys: Sequence[int], request: TextRequest, decode: Decode, buffer: int
-    ) -> None:
-        self._queue, self._keys, self._buffer = queue, keys, buffer
-        self._texts = [TextProgress(decode, prompt, request.sampling.stop) for prompt in request.prompts]
+    def __init__(self, queue: TextQueue, keys: Sequence[int], texts: Sequence[TextProgress], buffer: int) -> None:
+        self._queue, self._keys, self._texts, self._buffer = queue, keys, texts, buffer
         self._live = {*range(len(keys))}
         self._events = dict[int, TextEvent]()  # unread, at most one for each text
         self._error: Exception | None = None
