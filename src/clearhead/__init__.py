@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.training import fit as fit
     from clearhead.workflows import Run as Run
     from clearhead.workflows import ablate as ablate
+    from clearhead.workflows import chat as chat
     from clearhead.workflows import compare_runs as compare_runs
     from clearhead.workflows import describe as describe
     from clearhead.workflows import evaluate as evaluate
@@ -86,6 +87,7 @@ __getattr__, __dir__, __all__ = attach(
             "evaluate",
             "export",
             "fill",
+            "chat",
             "generate",
             "import_model",
             "load",

@@ -21,6 +21,7 @@ VERBS = {
     "train": "train a model on your text or sentence pairs",
     "resume": "continue an interrupted run, or make a finished one longer",
     "generate": "generate text",
+    "chat": "chat with a model that was trained for it",
     "fill": "fill in masked words with an encoder",
     "translate": "translate sentences, lines or files",
     "serve": "serve runs over HTTP, as OpenAI's clients expect it",

@@ -43,6 +43,12 @@ def were_heard() -> bool:
     return bool(_heard)
 
 
+def forget() -> None:
+    """What came was for something that goes on without it, such as an answer of a chat."""
+    global _heard
+    _heard = 0
+
+
 class NothingToLose:
     """While it lasts, a signal ends the process at once: nothing has been begun that is to be finished or removed."""
 

@@ -10,6 +10,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.workflows.ablating import ablate as ablate
     from clearhead.workflows.attending import attend as attend
     from clearhead.workflows.certificate import Certificate as Certificate
+    from clearhead.workflows.chatting import Chat as Chat
+    from clearhead.workflows.chatting import chat as chat
     from clearhead.workflows.comparing import RunComparison as RunComparison
     from clearhead.workflows.comparing import compare_runs as compare_runs
     from clearhead.workflows.describing import Listing as Listing
@@ -81,6 +83,7 @@ __getattr__, __dir__, __all__ = attach(
         "attending": ("attend",),
         "ablating": ("ablate",),
         "certificate": ("Certificate",),
+        "chatting": ("Chat", "chat"),
         "comparing": ("RunComparison", "compare_runs"),
         "describing": (
             "Listing",

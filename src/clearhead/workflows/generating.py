@@ -69,7 +69,7 @@ def generate(
     prompts = _texts(prompt)
     config = GenerationConfig.read(options, {"num_samples": num_samples})
     opened = _open(run, prompt)
-    tokenizer, model = opened.tokenizer, _writer(opened, device)
+    tokenizer, model = opened.tokenizer, writer_of(opened, device)
     draft = None if config.draft in (None, "ngrams") else draft_model(open_folder(config.draft), opened, device)
     n_parameters = sum(p.numel() for p in model.parameters())
     few = len(prompts) * config.num_samples == 1 and n_parameters < SMALL
@@ -108,7 +108,8 @@ def _open(run: Which, prompt: object) -> RunFolder:
         raise
 
 
-def _writer(run: RunFolder, device: str) -> CausalLM:
+def writer_of(run: RunFolder, device: str) -> CausalLM:
+    """The run's model, on the device; it must be one that continues texts."""
     model = run.model().to(choose_device(device))
     if not isinstance(model, CausalLM):
         raise UsageError(f"{run.folder} cannot continue a text; use translate or fill, which it was trained for")
@@ -117,7 +118,7 @@ def _writer(run: RunFolder, device: str) -> CausalLM:
 
 def draft_model(run: RunFolder, writer: RunFolder, device: str) -> CausalLM:
     """The draft model of speculative decoding."""
-    model = _writer(run, device)
+    model = writer_of(run, device)
     same = run.config.model.vocab_size == writer.config.model.vocab_size
     if not same or run.tokenizer.fingerprint != writer.tokenizer.fingerprint:
         advice = option("data.tokenizer", str(writer.folder / "tokenizer.json"))

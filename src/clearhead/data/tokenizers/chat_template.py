@@ -53,6 +53,11 @@ class ChatTemplate:
         source = read_chat_template(file) if file.exists() else _default(settings.get(KEY))
         return None if source is None else cls(source, _special_tokens(settings))
 
+    @classmethod
+    def with_tokens_of(cls, source: str, config: Path) -> Self:
+        """A template for the tokenizer that this tokenizer_config.json belongs to."""
+        return cls(source, _special_tokens(_settings(config)))
+
     def save(self, config: Path) -> None:
         """Write it beside a tokenizer whose files are there, with what transformers needs to render it alike."""
         write_text(config.with_name(FILE), self.source)
