@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 import threading
 import time
 from functools import partial
@@ -9,7 +10,7 @@ from functools import partial
 import pytest
 
 from clearhead.server.http.errors import HttpError
-from clearhead.server.http.model_thread import ModelThread
+from clearhead.server.http.model_thread import SWITCH_SECONDS, ModelThread, quick_switches
 
 
 def started() -> ModelThread:
@@ -109,3 +110,10 @@ def test_closing_refuses_what_waits_and_is_bounded() -> None:
     assert thread.close(10)
     assert thread.close(10), "twice is once"
     assert thread.is_idle
+
+
+def test_switches_are_quick_only_as_long_as_the_server_lives() -> None:
+    before = sys.getswitchinterval()
+    with quick_switches():
+        assert sys.getswitchinterval() == pytest.approx(SWITCH_SECONDS)
+    assert sys.getswitchinterval() == before

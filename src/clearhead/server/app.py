@@ -12,6 +12,7 @@ from clearhead.config.serving import ServerConfig
 from clearhead.server import page, translate
 from clearhead.server.http.errors import EXCEPTION_HANDLERS
 from clearhead.server.http.guard import Guard
+from clearhead.server.http.model_thread import quick_switches
 from clearhead.server.loaded_runs import LoadedRuns
 from clearhead.server.openai import chat, completions, embeddings, models
 from clearhead.workflows.runs.folder import RunFolder
@@ -44,10 +45,11 @@ def create_app(runs: Sequence[RunFolder], config: ServerConfig | None = None) ->
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            await app.state.runs.close(app.state.config.shutdown_seconds)
+        with quick_switches():
+            try:
+                yield
+            finally:
+                await app.state.runs.close(app.state.config.shutdown_seconds)
 
     app = Starlette(routes=list(ROUTES), exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
     app.router.redirect_slashes = False  # a redirection would lead wherever the Host header says
