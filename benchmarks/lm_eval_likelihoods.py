@@ -12,8 +12,6 @@ import argparse
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lm_eval.models.openai_completions import LocalCompletionsAPI
-
 from clearhead.workflows import evaluate, load
 from clearhead.workflows.evaluating import Score
 
@@ -25,6 +23,8 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--address", default="http://127.0.0.1:8000")
     args = parser.parse_args()
+    from lm_eval.models.openai_completions import LocalCompletionsAPI  # so that --help needs none of it
+
     run = load(args.run)
     context = run.config.model.block_size
     client = LocalCompletionsAPI(
