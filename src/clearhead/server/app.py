@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from clearhead.config.serving import ServerConfig
-from clearhead.server import page, translate
+from clearhead.server import metrics, page, tokens, translate
 from clearhead.server.http.errors import EXCEPTION_HANDLERS
 from clearhead.server.http.guard import Guard
 from clearhead.server.http.model_thread import quick_switches
@@ -31,12 +31,14 @@ ROUTES: Sequence[BaseRoute] = [
     *chat.ROUTES,
     *embeddings.ROUTES,
     *translate.ROUTES,
+    *tokens.ROUTES,
+    *metrics.ROUTES,
     *page.ROUTES,
 ]
 
 
 def create_app(runs: Sequence[RunFolder], config: ServerConfig | None = None) -> Starlette:
-    """The ASGI application that serves these runs; `request.app.state` holds `config` and `runs`.
+    """The ASGI application that serves these runs; `request.app.state` holds `config`, `runs` and `metrics`.
 
     Args:
         runs: to serve, by their names; they are loaded when somebody asks for them.
@@ -55,5 +57,7 @@ def create_app(runs: Sequence[RunFolder], config: ServerConfig | None = None) ->
     app.router.redirect_slashes = False  # a redirection would lead wherever the Host header says
     app.state.config = config = config or ServerConfig()
     app.state.runs = LoadedRuns(runs, config)
-    app.middleware_stack = Guard(app.build_middleware_stack(), config)  # around what answers an exception, too
+    app.state.metrics = metrics.Metrics()
+    guarded = Guard(app.build_middleware_stack(), config)  # around what answers an exception, too
+    app.middleware_stack = metrics.Metering(guarded, app.state.metrics, app.routes)
     return app

@@ -66,6 +66,7 @@ class TextQueue:
         self._readers = dict[int, tuple[TextReader, int]]()  # by the text's key: who reads it, as which of his texts
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
+        self.prompt_tokens = self.new_tokens = 0  # of all texts so far
         self._lock = threading.Lock()  # of what follows, which both threads touch
         self._commands = list[Command]()
         self._steps = list[TextStep]()
@@ -105,6 +106,7 @@ class TextQueue:
         ]
         reader = TextReader(self, keys, texts, self._buffer)
         self._readers |= {key: (reader, index) for index, key in enumerate(keys)}
+        self.prompt_tokens += sum(map(len, request.prompts))
         self.send(lambda batch: batch.add(keys, request), keys)
         return reader
 
@@ -179,6 +181,7 @@ class TextQueue:
         with self._lock:
             steps, self._steps, self._is_delivering = self._steps, [], False
         for step in steps:
+            self.new_tokens += len(step.tokens)
             if step.key in self._readers:
                 reader, index = self._readers[step.key]
                 reader.deliver(index, step)

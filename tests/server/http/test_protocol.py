@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import ExitStack
 
 import pytest
-from slow_clients import PATIENCE, ask, connect, serving, until_closed
+from http_connections import PATIENCE, ask, connect, serving, until_closed
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
