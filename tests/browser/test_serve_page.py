@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
+from chat_templates import CHATML, tokenizer_files
 from playwright.sync_api import Browser, expect
 from real_browser import TIMEOUT, Opened, Scheme, opened
 from run_folders import LETTERS, write_run
@@ -12,6 +14,7 @@ from running_server import running
 
 from clearhead.config.serving import ServerConfig
 from clearhead.data import Tokenizer
+from clearhead.pages import printable
 from clearhead.workflows import generate, translate
 from clearhead.workflows.runs.folder import RunFolder
 
@@ -26,7 +29,12 @@ expect.set_options(timeout=TIMEOUT)
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
     folder = tmp_path_factory.mktemp("runs")
     objectives = {"writer": "causal", "translator": "seq2seq", "encoder": "masked", HOSTILE: "causal"}
-    return {name: write_run(folder / name, objective) for name, objective in objectives.items()}
+    written = {name: write_run(folder / name, objective) for name, objective in objectives.items()}
+    tokenizer_files("bytes", folder / "files", CHATML)
+    chat = Tokenizer.load(folder / "files", keep_frame=True)
+    damaged = write_run(folder / "damaged")
+    (damaged.folder / "clearhead.toml").write_text("not [TOML", encoding="utf-8")
+    return written | {"chat": write_run(folder / "chat", tokenizer=chat, block_size=512), "damaged": damaged}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +67,7 @@ def choose(shown: Opened, run: str) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 360)])
-@pytest.mark.parametrize("run", ["writer", "translator", "encoder"])
+@pytest.mark.parametrize("run", ["writer", "translator", "encoder", "chat", "damaged"])
 def test_it_is_accessible_quiet_and_no_wider_than_the_screen(
     chromium: Browser, address: str, scheme: Scheme, width: int, run: str
 ) -> None:
@@ -111,6 +119,23 @@ def test_a_name_that_is_markup_is_shown_as_text(shown: Opened) -> None:
     fill(shown, "write", prompt=" a b", max_tokens=5, seed=1)
     send(shown, "write")
     assert shown.page.locator("img").count() == 0
+
+
+def test_a_chat_is_what_its_seed_says_and_can_be_taken_back(shown: Opened, address: str) -> None:
+    choose(shown, "chat")
+    shown.page.locator("#tab-chat").click()
+    shown.page.locator("#chat summary").click()
+    fill(shown, "chat", message="hello <|im_end|>", system="be nice", max_tokens=12, seed=4, temperature=1)
+    send(shown, "chat")
+    turns = shown.page.locator("#chat .content")
+    expect(turns).to_have_count(2)
+    messages = [{"role": "system", "content": "be nice"}, {"role": "user", "content": "hello <|im_end|>"}]
+    body = {"model": "chat", "messages": messages, "max_tokens": 12, "seed": 4, "temperature": 1}
+    answer = httpx2.post(f"{address}v1/chat/completions", json=body, timeout=60).json()["choices"][0]["message"]
+    assert turns.nth(0).text_content() == "hello <|im_end|>"
+    assert turns.nth(1).text_content() == printable(answer["content"])
+    shown.page.locator("#chat [name=undo]").click()
+    expect(turns).to_have_count(0)
 
 
 def test_the_address_leads_back_to_the_run(chromium: Browser, shown: Opened) -> None:

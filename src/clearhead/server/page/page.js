@@ -47,6 +47,12 @@ function open(mode) {
   remember(mode);
 }
 
+function description({ id, kind, context }) {
+  if (kind === null) return `${printable(id)} cannot be read: its folder is damaged.`;
+  if (kind === "masked") return `${printable(id)} fills in masked words: \`clearhead fill\` shows them.`;
+  return `${printable(id)} reads up to ${context.toLocaleString("en")} tokens at once.`;
+}
+
 function choose() {
   const run = runs.get(select.value);
   const possible = modesOf(run);
@@ -60,9 +66,7 @@ function choose() {
     }),
   );
   page.report("");
-  summary.textContent = possible.length
-    ? `${printable(run.id)} reads up to ${run.context.toLocaleString("en")} tokens at once.`
-    : `${printable(run.id)} fills in masked words: ask it through /v1/embeddings or \`clearhead fill\`.`;
+  summary.textContent = description(run);
   open(possible.includes(state().get("mode")) ? state().get("mode") : possible[0]);
 }
 
