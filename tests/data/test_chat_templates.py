@@ -114,6 +114,13 @@ def test_a_message_of_a_special_token_is_its_characters(kind: str, token: str, t
     assert token in text.replace(" ", ""), "and it is still there"
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_long_message_of_special_tokens_takes_time_in_proportion(kind: str, tmp_path: Path) -> None:
+    encoder = encoder_of(kind, CHATML, tmp_path)
+    ids = encoder.encode([ChatMessage("user", "</s><|im_end|>" * 20_000)])
+    assert special_in(ids, tmp_path) == special_in(encoder.encode([ChatMessage("user", "hello")]), tmp_path)
+
+
 def test_what_ends_a_turn_is_special_also_where_the_tokenizer_takes_it_for_a_word(tmp_path: Path) -> None:
     plain = ("<think>", "</think>", "<|im_start|>", "<|im_end|>")
     encoder = encoder_of("bytes", THINKING, tmp_path, plain)

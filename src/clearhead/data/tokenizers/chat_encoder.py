@@ -8,19 +8,20 @@ into the messages, and so writes something else, it is the template's own specia
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 
 import tokenizers
 from tokenizers import models
 
 from clearhead.data.tokenizers.characters import refuse_surrogates
 from clearhead.data.tokenizers.chat_template import ChatMessage, ChatTemplate
-from clearhead.data.tokenizers.guard import catch_tokenizer_errors
+from clearhead.data.tokenizers.guard import cannot_panic, catch_tokenizer_errors
 from clearhead.data.tokenizers.tokenizer import Tokenizer
 from clearhead.errors import DataError, UsageError
 
 # Private characters, for what is replaced: tokens of the template, and characters of messages.
 FOR_TOKENS, FOR_CHARACTERS = range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE)
+MAX_CUTS = 8  # of a text that the tokenizer takes for a special token
 Piece = str | int  # a text in which nothing is special, or the id of a special token
 PROBE = (ChatMessage("user", "question"), ChatMessage("assistant", "answer"), ChatMessage("user", "thanks"))
 
@@ -32,6 +33,7 @@ class ChatEncoder:
         self._tokenizer, self._template, self._lock = tokenizer, template, threading.Lock()
         with catch_tokenizer_errors("be copied", quiet=True):
             self._library = tokenizer.copy_library()
+        self._quiet = not cannot_panic(self._library)
         self._learn(self._library.get_added_tokens_decoder(), plain=True)
         frame = {self._ids[token] for token in self._framing()}
         with catch_tokenizer_errors("be copied", quiet=True):  # some take them for words
@@ -150,27 +152,26 @@ class ChatEncoder:
     def _encode(self, text: str, *, special: bool) -> tuple[list[int], list[tuple[int, tuple[int, int]]]]:
         """The ids of a text, and the special ones among them with their places."""
         self._library.encode_special_tokens = not special
-        with catch_tokenizer_errors("encode this chat", quiet=True):
+        with catch_tokenizer_errors("encode this chat", quiet=self._quiet):
             encoding = self._library.encode(text, add_special_tokens=False)
         pairs = zip(encoding.ids, encoding.offsets, strict=True)
         return list(encoding.ids), [(i, span) for i, span in pairs if i in self._added]
 
-    def _plain(self, text: str) -> list[int]:
-        """The ids of a text, none of them special: a word that the tokenizer takes for one is cut in two."""
-        ids = list[int]()
-        while text:
-            own, special = self._encode(text, special=False)
-            starts = [begin for i, (begin, _) in special if i != self._tokenizer.unknown]
-            if not starts:
-                return ids + own
-            cut = min(starts[0] + 1, len(text) - 1)
-            own, special = self._encode(text[:cut], special=False)
-            if not cut or any(i != self._tokenizer.unknown for i, _ in special):
-                raise DataError(
-                    f"the tokenizer makes a special token of the text {text[: cut + 1][-20:]!r}; leave it out"
-                )
-            ids, text = ids + own, text[cut:]
-        return ids
+    def _plain(self, text: str, cuts: int = 0) -> list[int]:
+        """The ids of a text, none of them special: words that the tokenizer takes for one are cut in two.
+
+        Args:
+            cuts: how often the text was cut already; the time is linear in its length.
+        """
+        ids, special = self._encode(text, special=False)
+        starts = [begin for i, (begin, _) in special if i != self._tokenizer.unknown]
+        if not starts:
+            return ids
+        if cuts == MAX_CUTS or len(text) == 1:
+            raise DataError(f"the tokenizer makes a special token of the text {text[:20]!r}; leave it out")
+        ends = sorted({min(start + 1, len(text) - 1) for start in starts} - {0})
+        pieces = [text[start:end] for start, end in pairwise([0, *ends, len(text)])]
+        return list(chain.from_iterable(self._plain(piece, cuts + 1) for piece in pieces))
 
 
 class _Spotter:
