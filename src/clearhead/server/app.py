@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from clearhead.config.serving import ServerConfig
-from clearhead.server import metrics, page, tokens, translate
+from clearhead.server import metrics, openapi, page, tokens, translate
 from clearhead.server.http.errors import EXCEPTION_HANDLERS
 from clearhead.server.http.guard import Guard
 from clearhead.server.http.model_thread import quick_switches
@@ -33,6 +33,7 @@ ROUTES: Sequence[BaseRoute] = [
     *translate.ROUTES,
     *tokens.ROUTES,
     *metrics.ROUTES,
+    *openapi.ROUTES,
     *page.ROUTES,
 ]
 
