@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-NEEDED = ("starlette", "uvicorn", "openai", "httpx")
+NEEDED = ("starlette", "uvicorn", "openai", "httpx2")
 collect_ignore_glob = [] if all(map(importlib.util.find_spec, NEEDED)) else ["*"]
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 from run_folders import write_run
 from running_server import running
@@ -51,7 +51,7 @@ def pool_of(run: RunFolder) -> Pool:
     return requests
 
 
-async def pieces(client: httpx.AsyncClient, body: dict[str, object]) -> AsyncIterator[str]:
+async def pieces(client: httpx2.AsyncClient, body: dict[str, object]) -> AsyncIterator[str]:
     """The pieces of a completion."""
     async with client.stream("POST", "/v1/completions", json=body) as answer:
         answer.raise_for_status()
@@ -64,7 +64,7 @@ async def pieces(client: httpx.AsyncClient, body: dict[str, object]) -> AsyncIte
                 yield event["choices"][0]["text"]
 
 
-async def one_client(client: httpx.AsyncClient, pool: Pool, end: float, seed: int) -> int:
+async def one_client(client: httpx2.AsyncClient, pool: Pool, end: float, seed: int) -> int:
     """Asks for one text after the other, and leaves some of them; how many it has read whole."""
     draw, whole = random.Random(seed), 0
     while time.monotonic() < end:
@@ -94,8 +94,8 @@ def resident() -> int:
 @pytest.mark.parametrize("seconds", [3.0, pytest.param(600.0, marks=[pytest.mark.campaign, pytest.mark.timeout(900)])])
 def test_streams_that_join_leave_and_cancel_are_what_they_are_alone(run: RunFolder, pool: Pool, seconds: float) -> None:
     async def storm(address: str, seconds: float) -> int:
-        limits = httpx.Limits(max_connections=None)
-        async with httpx.AsyncClient(base_url=address, timeout=PATIENCE, limits=limits) as client:
+        limits = httpx2.Limits(max_connections=None)
+        async with httpx2.AsyncClient(base_url=address, timeout=PATIENCE, limits=limits) as client:
             end = time.monotonic() + seconds
             counts = await asyncio.gather(*(one_client(client, pool, end, seed) for seed in range(STREAMS)))
             async for _ in pieces(client, pool[0][0]):
@@ -113,7 +113,7 @@ def test_streams_that_join_leave_and_cancel_are_what_they_are_alone(run: RunFold
 
 @NEEDS_COMPILER
 def test_ten_times_too_many_are_refused_and_who_was_let_in_is_served(run: RunFolder, pool: Pool) -> None:
-    async def ask(client: httpx.AsyncClient, body: dict[str, object], expected: str) -> int:
+    async def ask(client: httpx2.AsyncClient, body: dict[str, object], expected: str) -> int:
         answer = await client.post("/v1/completions", json={**body, "stream": False})
         if answer.status_code == 200:
             assert answer.json()["choices"][0]["text"] == expected
@@ -123,7 +123,7 @@ def test_ten_times_too_many_are_refused_and_who_was_let_in_is_served(run: RunFol
         return answer.status_code
 
     async def main(address: str) -> list[int]:
-        async with httpx.AsyncClient(base_url=address, timeout=PATIENCE) as client:
+        async with httpx2.AsyncClient(base_url=address, timeout=PATIENCE) as client:
             await ask(client, *pool[0])  # which loads the run
             return await asyncio.gather(*(ask(client, *request) for request in pool * 2))
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
-import httpx
+import httpx2
 import pytest
 from run_folders import write_run
 from running_server import running
@@ -41,8 +41,8 @@ def model_of(run: RunFolder) -> EncoderDecoder:
     return model
 
 
-def post(address: str, **body: object) -> httpx.Response:
-    return httpx.post(f"{address}/translate", json=body, timeout=60)
+def post(address: str, **body: object) -> httpx2.Response:
+    return httpx2.post(f"{address}/translate", json=body, timeout=60)
 
 
 @pytest.mark.parametrize("options", [{}, {"n_best": 3}, {"beam_size": 1, "max_tokens": 7}, {"length_penalty": 0.0}])
