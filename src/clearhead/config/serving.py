@@ -40,7 +40,6 @@ class ServerConfig(EngineConfig):
     max_n: int = Field(8, ge=1, description="the largest n, texts per prompt, that a request may ask for")
     max_prompts: int = Field(64, ge=1, description="prompts, sentences or texts per request")
     max_stop: int = Field(16, ge=0, description="stop strings per request")
-    max_logprobs: int = Field(20, ge=0, description="likeliest tokens per position that a request may ask for")
     gather_milliseconds: int = Field(
         5, ge=0, le=1000, description="how long a sentence waits for others to be translated with it"
     )

@@ -184,7 +184,10 @@ class TextQueue:
             self.new_tokens += len(step.tokens)
             if step.key in self._readers:
                 reader, index = self._readers[step.key]
-                reader.deliver(index, step)
+                try:
+                    reader.deliver(index, step)
+                except Exception as error:  # such as tokens that cannot be decoded: the others' steps go on
+                    reader.deliver(index, TextStep(step.key, error=error))
 
 
 class TextReader:

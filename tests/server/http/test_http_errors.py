@@ -51,6 +51,13 @@ def test_an_error_is_the_envelope(client: TestClient, name: str, status: int, me
     assert response.headers["content-type"] == "application/json"
 
 
+@pytest.mark.parametrize("name", list(RAISED))
+def test_the_log_says_what_the_answer_does_not(client: TestClient, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    is_told = client.get(f"/{name}").json()["error"]["message"] != FAILED
+    traces = [record for record in caplog.records if record.exc_info is not None and "clearhead" in record.name]
+    assert len(traces) == (not is_told)
+
+
 def test_a_field_a_code_and_a_time_are_passed_on(client: TestClient) -> None:
     error = client.get("/http").json()["error"]
     assert (error["param"], error["code"]) == ("n", "too_large")

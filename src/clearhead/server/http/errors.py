@@ -1,6 +1,7 @@
 """Errors as a client gets them: one envelope, one sentence, and nothing of the machine inside."""
 
 import http
+import logging
 from collections.abc import Mapping
 
 from starlette.exceptions import HTTPException
@@ -10,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.pages import one_line
 
+LOG = logging.getLogger(__name__)
 TYPES = {429: "rate_limit_error", 401: "authentication_error", 403: "permission_error"}
 FAILED = "the server could not finish this request; its own log says why"
 
@@ -72,8 +74,15 @@ def error_response(error: BaseException, headers: Mapping[str, str] | None = Non
     return JSONResponse(error_body(known), status_code=known.status, headers={**(headers or {}), **known.headers})
 
 
+def log_failure(error: BaseException) -> None:
+    """Write down an error of which the client is told nothing."""
+    if as_http_error(error).message == FAILED:
+        LOG.error("a request could not be finished", exc_info=error)
+
+
 async def handle_error(request: Request, error: Exception) -> Response:
     """For starlette: every exception becomes the envelope."""
+    log_failure(error)
     return error_response(error, error.headers if isinstance(error, HTTPException) else None)
 
 

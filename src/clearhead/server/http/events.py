@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Send
 
-from clearhead.server.http.errors import error_body
+from clearhead.server.http.errors import error_body, log_failure
 
 Event = Mapping[str, object]
 T = TypeVar("T")
@@ -53,6 +53,7 @@ class _EventStream(StreamingResponse):
                     await send(_body(encoded(event)))
                     event = await anext(events, None)
             except Exception as error:
+                log_failure(error)
                 last = encoded(error_body(error))
             await send(_body(last, more=False))
 
