@@ -172,6 +172,67 @@ def test_a_load_that_fails_is_tried_again_and_leaves_no_thread(folders: list[Run
     run(main())
 
 
+def test_a_load_that_fails_when_nobody_waits_any_more_is_tried_again(folders: list[RunFolder]) -> None:
+    async def main() -> None:
+        loads = Loads(held=True, error=ClearheadError("no"))
+        runs = LoadedRuns(folders, ServerConfig(), loads)
+        client = asyncio.ensure_future(touch(runs, "a"))
+        await asyncio.sleep(0.05)
+        client.cancel()
+        loading = runs._loading["a"]
+        loads.release.set()
+        await asyncio.wait([loading])
+        loads.error = None
+        assert (await touch(runs, "a")).name == "a"
+        await runs.close(20)
+
+    run(main())
+
+
+def test_who_waited_for_a_load_that_failed_does_not_undo_the_next_one(folders: list[RunFolder]) -> None:
+    async def main() -> None:
+        loads = Loads(held=True, error=ClearheadError("no"))
+        runs = LoadedRuns(folders, ServerConfig(), loads)
+
+        async def try_twice() -> LoadedRun:
+            try:
+                return await touch(runs, "a")
+            except HttpError:
+                loads.error = None
+                return await touch(runs, "a")
+
+        clients = [asyncio.ensure_future(try_twice()) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        loads.release.set()
+        first, *others = await asyncio.gather(*clients)
+        assert all(other is first for other in others)
+        assert loads.names == ["a", "a"], "once in vain, once for all"
+        await runs.close(20)
+
+    run(main())
+
+
+def test_a_load_that_fails_after_its_run_was_dropped_leaves_the_next_one_alone(folders: list[RunFolder]) -> None:
+    async def main() -> None:
+        loads = Loads(held=True, error=ClearheadError("no"))
+        runs = LoadedRuns(folders, ServerConfig(), loads)
+        client = asyncio.ensure_future(touch(runs, "a"))
+        await asyncio.sleep(0.05)
+        client.cancel()
+        loading, dropping = runs._loading["a"], asyncio.ensure_future(runs._drop("a"))
+        await asyncio.sleep(0)
+        runs._make = Loads()
+        successor = await touch(runs, "a")
+        loads.release.set()
+        await asyncio.wait([loading, dropping])
+        assert runs.loaded == [successor]
+        assert await touch(runs, "a") is successor
+        assert list(runs._bytes) == ["a"]
+        await runs.close(20)
+
+    run(main())
+
+
 def test_closing_while_a_run_is_being_loaded_is_bounded(folders: list[RunFolder]) -> None:
     async def main() -> None:
         loads = Loads(held=True)

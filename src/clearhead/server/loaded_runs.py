@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from clearhead.config.serving import ServerConfig
 from clearhead.errors import UsageError
@@ -104,25 +105,30 @@ class LoadedRuns:
     async def _run(self, name: str) -> LoadedRun:
         if self._is_closed:
             raise HttpError(503, "the server is stopping", retry_after=1)
-        task = self._loading.pop(name, None) or asyncio.ensure_future(self._load(name))
+        task = self._loading.pop(name, None)
+        if task is None or (task.done() and _failed(task)):
+            task = asyncio.ensure_future(self._load(name))
+            task.add_done_callback(partial(self._forget_failure, name))
         self._loading[name] = task  # the last: it is the most recently used
-        try:
-            return await asyncio.shield(task)
-        finally:
-            if task.done() and (task.cancelled() or task.exception()):  # the next one tries again
-                self._loading.pop(name, None)
+        return await asyncio.shield(task)
+
+    def _forget_failure(self, name: str, task: asyncio.Task[LoadedRun]) -> None:
+        """The next request tries again; those who waited for this task may all have gone, or come back before it."""
+        if _failed(task) and self._loading.get(name) is task:
+            del self._loading[name]
 
     async def _load(self, name: str) -> LoadedRun:
         folder = self._folders[name]
+        run: LoadedRun | None = None
         try:
             needed = bytes_needed(folder, self._config)
             await self._make_room(name, needed)
-            self._bytes[name] = needed
-            run = self._runs[name] = self._make(name, folder, self._config)
+            run = self._make(name, folder, self._config)
+            self._runs[name], self._bytes[name] = run, needed
             await run.load()
         except BaseException as error:
-            self._bytes.pop(name, None)
-            self._runs.pop(name, None)
+            if run is not None and self._runs.get(name) is run:  # else it was dropped, and a successor has the name
+                del self._runs[name], self._bytes[name]
             if isinstance(error, HttpError) or not isinstance(error, Exception):
                 raise
             LOG.error("the run %s cannot be loaded", name, exc_info=error)
@@ -165,3 +171,7 @@ class LoadedRuns:
         await asyncio.to_thread(run.close, CLOSING_SECONDS)
         del run
         gc.collect()  # a model holds itself in circles
+
+
+def _failed(task: asyncio.Task[LoadedRun]) -> bool:
+    return task.cancelled() or task.exception() is not None
