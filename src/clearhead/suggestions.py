@@ -129,6 +129,9 @@ def _likeness(typed: Words, name: Words) -> float:
 
 
 def _ratio(typed: str, name: str) -> float:
+    ending = typed[typed.rfind(".") :] if "." in typed else ""
+    if ending and name.endswith(ending):  # of two files, .txt says nothing
+        typed, name = typed.removesuffix(ending), name.removesuffix(ending)
     return difflib.SequenceMatcher(None, typed, name).ratio()
 
 

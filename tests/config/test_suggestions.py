@@ -85,3 +85,17 @@ def test_a_row_of_synonyms_holds_a_name_that_is_known() -> None:
     values = {value for parser in verbs.values() for choices in parser.values.values() for value in choices}
     described = {"char"}  # of options that also take other values
     assert not [sorted(row) for row in SYNONYMS if not row & (flags | values | verbs.keys() | described)]
+
+
+@pytest.mark.parametrize(
+    ("typed", "files", "meant"),
+    [
+        ("nofile.txt", ["o.txt", "cells.txt"], None),
+        ("a.txt", ["o.txt", "b.txt"], None),
+        ("shakespear.txt", ["o.txt", "shakespeare.txt"], "shakespeare.txt"),
+        ("notes.txt", ["notes.md"], None),
+        ("my.txt", ["my.tsv", "my.txt.gz"], "my.txt.gz"),
+    ],
+)
+def test_that_two_files_end_alike_is_no_likeness(typed: str, files: list[str], meant: str | None) -> None:
+    assert closest(typed, files) == meant
