@@ -1,6 +1,7 @@
 """Translations over HTTP: those of `inference.translate`, whoever is translated along with them."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 
 import httpx2
@@ -163,4 +164,46 @@ def test_an_error_hurts_its_own_sentence_and_the_queue_has_an_end(
             await waiting
 
     asyncio.run(asyncio.wait_for(main(), 60))
+    assert thread.close(20)
+
+
+def test_who_leaves_counts_until_his_search_ends_and_is_not_searched_for(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches, release, thread = list[int](), threading.Event(), ModelThread("test")
+    thread.start()
+
+    def held(model: EncoderDecoder, sources: list[list[int]], *args: object, **options: object) -> object:
+        searches.append(len(sources))
+        assert release.wait(timeout=20)
+        return beam_search(model, sources, *args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(translations, "beam_search", held)
+    source, config = [4, end_of(run)], TranslationConfig(engine="eager")
+    other, third = (config.model_copy(update={"beam_size": beam_size}) for beam_size in (2, 3))
+
+    async def main() -> None:
+        queue = queue_of(run, thread, capacity=6)
+        leavers = [
+            asyncio.ensure_future(queue.search(sources, options))
+            for sources, options in [([source] * 2, config), ([source] * 2, other), ([source], third)]
+        ]
+        stayer = asyncio.ensure_future(queue.search([source], third))
+        await asyncio.sleep(0.2)
+        for leaver in leavers:
+            leaver.cancel()
+        await asyncio.wait(leavers, timeout=20)
+        assert queue.n_sentences == 6
+        with pytest.raises(HttpError) as refusal:
+            await queue.search([source], config)
+        assert refusal.value.status == 429
+        release.set()
+        assert len(await stayer) == 1
+        assert searches == [2, 1], "the first had begun; nobody waits for the second, and for one of the third"
+        assert queue.n_sentences == 0
+
+    try:
+        asyncio.run(asyncio.wait_for(main(), 60))
+    finally:
+        release.set()
     assert thread.close(20)

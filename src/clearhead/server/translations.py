@@ -21,6 +21,8 @@ BATCH = 64  # sentences of one search
 @dataclass
 class _Sentence:
     ids: Sequence[int]
+    is_searched: bool = False  # the model's thread has it, or will
+    is_counted: bool = True
     result: asyncio.Future[list[Hypothesis]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -47,7 +49,7 @@ class TranslationQueue:
             model: the translator.
             end: eos.
             seconds: how long the first sentence waits for others.
-            capacity: sentences that wait or are translated.
+            capacity: sentences that wait or are translated, also those of clients that have gone.
             on_notice: called with sentences to log.
         """
         self._thread, self._model, self._end, self._on_notice = thread, model, end, on_notice
@@ -77,11 +79,12 @@ class TranslationQueue:
         try:
             return [await sentence.result for sentence in sentences]
         finally:
-            self.n_sentences -= len(sentences)
             for sentence in sentences:
                 if sentence.result.done() and not sentence.result.cancelled():
                     sentence.result.exception()  # somebody has heard of it
                 sentence.result.cancel()  # who left is not translated, if the search has not begun
+                if not sentence.is_searched:
+                    self._discount(sentence)
 
     def close(self) -> None:
         """End what waits with an error. On the event loop's thread."""
@@ -102,9 +105,12 @@ class TranslationQueue:
         sentences = [sentence for sentence in sentences if not sentence.result.done()]
         if not sentences:
             return
-        sources = [sentence.ids for sentence in sentences]
+        for sentence in sentences:
+            sentence.is_searched = True
         try:
-            results = await self._thread.call(partial(self._run, sources, config))
+            for sentence, hypotheses in await self._thread.call(partial(self._run, sentences, config)):
+                if not sentence.result.done():
+                    sentence.result.set_result(hypotheses)
         except ClearheadError as error:
             if len(sentences) > 1:
                 for sentence in sentences:
@@ -116,15 +122,26 @@ class TranslationQueue:
         except asyncio.CancelledError:
             _fail(sentences, closed())
             raise
-        else:
-            for sentence, hypotheses in zip(sentences, results, strict=True):
-                if not sentence.result.done():
-                    sentence.result.set_result(hypotheses)
+        finally:
+            for sentence in sentences:
+                self._discount(sentence)
 
-    def _run(self, sources: Sequence[Sequence[int]], config: TranslationConfig) -> list[list[Hypothesis]]:
+    def _run(
+        self, sentences: Sequence[_Sentence], config: TranslationConfig
+    ) -> list[tuple[_Sentence, list[Hypothesis]]]:
+        """The hypotheses of each sentence that somebody still waits for. On the model's thread."""
+        sentences = [sentence for sentence in sentences if not sentence.result.done()]
+        if not sentences:
+            return []
         if self._backend is None:
             self._backend = choose_beam_backend(self._model, config, MANY, self._on_notice)
-        return beam_search(self._model, sources, config, end=self._end, backend=self._backend)
+        sources = [sentence.ids for sentence in sentences]
+        results = beam_search(self._model, sources, config, end=self._end, backend=self._backend)
+        return [*zip(sentences, results, strict=True)]
+
+    def _discount(self, sentence: _Sentence) -> None:
+        self.n_sentences -= sentence.is_counted
+        sentence.is_counted = False
 
 
 def _fail(sentences: Sequence[_Sentence], error: Exception) -> None:
