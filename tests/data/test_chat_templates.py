@@ -10,7 +10,15 @@ import tokenizers
 from chat_templates import CHATML, PHI, SPECIAL, TEMPLATES, THINKING, tokenizer_files
 from transformers import AutoTokenizer
 
-from clearhead.data import ChatEncoder, ChatMessage, ChatTemplate, Tokenizer, UnseenCharacterError, read_chat_template
+from clearhead.data import (
+    ChatEncoder,
+    ChatMessage,
+    ChatTemplate,
+    LongChatError,
+    Tokenizer,
+    UnseenCharacterError,
+    read_chat_template,
+)
 from clearhead.data.tokenizers import render_process
 from clearhead.errors import ClearheadError, DataError, UsageError
 
@@ -119,6 +127,22 @@ def test_a_long_message_of_special_tokens_takes_time_in_proportion(kind: str, tm
     encoder = encoder_of(kind, CHATML, tmp_path)
     ids = encoder.encode([ChatMessage("user", "</s><|im_end|>" * 20_000)])
     assert special_in(ids, tmp_path) == special_in(encoder.encode([ChatMessage("user", "hello")]), tmp_path)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_a_chat_that_cannot_fit_is_refused_unread(kind: str, name: str, tmp_path: Path) -> None:
+    encoder, draw = encoder_of(kind, TEMPLATES[name], tmp_path), random.Random(2)
+    longest = max(SPECIAL, key=len)
+    for text in (longest * 50, " \n" * 400, "猫" * 50, "hello" * 50, *("".join(draw.choices(HARMLESS, k=9)),) * 3):
+        messages = [ChatMessage("user", text)]
+        if kind == "unigram" and text == "猫" * 50:
+            continue  # it has no token for two of them
+        ids = encoder.encode(messages)
+        assert encoder.encode(messages, context=len(ids)) == ids
+    if kind != "unigram":  # where what is unknown may be any number of bytes
+        with pytest.raises(LongChatError, match="the model's context has 64 tokens"):
+            encoder.encode([ChatMessage("user", "hello" * 10_000)], context=64)
 
 
 def test_what_ends_a_turn_is_special_also_where_the_tokenizer_takes_it_for_a_word(tmp_path: Path) -> None:

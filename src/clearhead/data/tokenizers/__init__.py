@@ -1,7 +1,7 @@
 """Text to token ids and back, and how a tokenizer from elsewhere is judged before it is used. Imports no torch."""
 
 from clearhead.data.tokenizers.characters import UnseenCharacterError, code_points
-from clearhead.data.tokenizers.chat_encoder import ChatEncoder
+from clearhead.data.tokenizers.chat_encoder import ChatEncoder, LongChatError
 from clearhead.data.tokenizers.chat_template import ChatMessage, ChatTemplate, read_chat_template
 from clearhead.data.tokenizers.sandbox import read_safely
 from clearhead.data.tokenizers.special import END_OF_DOCUMENT, MASK, PAD
@@ -15,6 +15,7 @@ __all__ = [
     "ChatMessage",
     "ChatTemplate",
     "Ids",
+    "LongChatError",
     "Tokenizer",
     "UnseenCharacterError",
     "code_points",

@@ -16,6 +16,7 @@ from tokenizers import models
 from clearhead.data.tokenizers.characters import refuse_surrogates
 from clearhead.data.tokenizers.chat_template import ChatMessage, ChatTemplate
 from clearhead.data.tokenizers.guard import cannot_panic, catch_tokenizer_errors
+from clearhead.data.tokenizers.length_bound import bytes_per_token, visible_bytes
 from clearhead.data.tokenizers.tokenizer import Tokenizer
 from clearhead.errors import DataError, UsageError
 
@@ -26,6 +27,10 @@ Piece = str | int  # a text in which nothing is special, or the id of a special 
 PROBE = (ChatMessage("user", "question"), ChatMessage("assistant", "answer"), ChatMessage("user", "thanks"))
 
 
+class LongChatError(UsageError):
+    """A chat has more tokens than the model's context."""
+
+
 class ChatEncoder:
     """Encodes chats for a model, by the template that belongs to its tokenizer. Threads may share it."""
 
@@ -34,6 +39,7 @@ class ChatEncoder:
         with catch_tokenizer_errors("be copied", quiet=True):
             self._library = tokenizer.copy_library()
         self._quiet = not cannot_panic(self._library)
+        self._bytes_per_token = bytes_per_token(self._library, is_character_level=tokenizer.is_character_level)
         self._learn(self._library.get_added_tokens_decoder(), plain=True)
         frame = {self._ids[token] for token in self._framing()}
         with catch_tokenizer_errors("be copied", quiet=True):  # some take them for words
@@ -59,14 +65,16 @@ class ChatEncoder:
             frame.update(behind[:2])
         return frame & self._ids.keys()
 
-    def encode(self, messages: Sequence[ChatMessage], *, reply: bool = True) -> list[int]:
+    def encode(self, messages: Sequence[ChatMessage], *, reply: bool = True, context: int | None = None) -> list[int]:
         """The ids of the chat.
 
         Args:
             messages: the last one is to be answered.
             reply: begin the answer.
+            context: refuse at once what has more tokens than that for sure; None: encode whatever it is.
 
         Raises:
+            LongChatError: it is too long for the context, which takes no time to see.
             UsageError: the template refuses these messages, or what it makes of them cannot be told from them.
             DataError: the template cannot be used, or the tokenizer cannot encode a message.
         """
@@ -75,7 +83,7 @@ class ChatEncoder:
             if self._tokenizer.is_character_level:
                 self._tokenizer.encode(message.content)  # which names a character without a token
         with self._lock:
-            text, pieces = self._pieces(messages, reply)
+            text, pieces = self._pieces(messages, reply, context)
             ids, tokens = self._encode(text, special=True)
             if _cut(text, tokens) != pieces:  # else they are those of the whole text, as transformers has them
                 ids = list(chain.from_iterable([p] if isinstance(p, int) else self._plain(p) for p in pieces))
@@ -97,7 +105,16 @@ class ChatEncoder:
         after = text.rfind(answer) + len(answer) if answer in text else len(text)
         return next((i for i, (begin, _) in tokens if begin >= after), None)
 
-    def _pieces(self, messages: Sequence[ChatMessage], reply: bool) -> tuple[str, list[Piece]]:
+    def _refuse_long_text(self, text: str, context: int | None) -> None:
+        if context is None or self._bytes_per_token is None:
+            return
+        size = visible_bytes(text)
+        if size > context * self._bytes_per_token:
+            raise LongChatError(
+                f"the model's context has {context} tokens, and a chat of {size:,} bytes has more than that; shorten it"
+            )
+
+    def _pieces(self, messages: Sequence[ChatMessage], reply: bool, context: int | None) -> tuple[str, list[Piece]]:
         """The text of the chat, and the same in pieces."""
         contents = {character for message in messages for character in message.content}
         used = contents | {*self._template.source, *chain(*self._template.special_tokens.values())}
@@ -110,6 +127,7 @@ class ChatEncoder:
         written = sorted(filter(self._writes, self._ids), key=len, reverse=True)
         marks = dict(zip(written, (chr(code) for code in FOR_TOKENS if chr(code) not in used), strict=False))
         text, hidden = self._template.render([messages, opaque], reply=reply)
+        self._refuse_long_text(text, context)
         if len(replaced) == len(visible) and len(text) == len(hidden):
             pairs = zip(text, hidden, strict=True)
             if all(a == b or replaced.get(a) == b for a, b in pairs):
@@ -153,7 +171,7 @@ class ChatEncoder:
         """The ids of a text, and the special ones among them with their places."""
         self._library.encode_special_tokens = not special
         with catch_tokenizer_errors("encode this chat", quiet=self._quiet):
-            encoding = self._library.encode(text, add_special_tokens=False)
+            [encoding] = self._library.encode_batch([text], add_special_tokens=False)  # others run meanwhile
         pairs = zip(encoding.ids, encoding.offsets, strict=True)
         return list(encoding.ids), [(i, span) for i, span in pairs if i in self._added]
 
@@ -188,7 +206,7 @@ class _Spotter:
     def spot(self, text: str) -> list[tuple[int, tuple[int, int]]]:
         """The ids of the special tokens, and where they begin and end; some with the spaces beside them."""
         with catch_tokenizer_errors("look through this chat", quiet=True):
-            encoding = self._library.encode(text, add_special_tokens=False)
+            [encoding] = self._library.encode_batch([text], add_special_tokens=False)  # others run meanwhile
         pairs = zip(encoding.ids, encoding.offsets, strict=True)
         return [(self._ids[i], span) for i, span in pairs if i in self._ids]
 

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from clearhead.config.serving import ServerConfig
-from clearhead.data import ChatEncoder, ChatMessage, Tokenizer
+from clearhead.data import ChatMessage, LongChatError, Tokenizer
 from clearhead.errors import DataError, UsageError
 from clearhead.inference import TokenLogprobs
 from clearhead.inference.text_stream import INCOMPLETE
@@ -121,21 +121,24 @@ ROUTES = [Route("/v1/chat/completions", chat_completions, methods=["POST"])]
 
 async def _prepare(run: LoadedRun, body: ChatBody, config: ServerConfig) -> _Work:
     run.queue()  # before the work, not after it
-    encoder, prompt = await asyncio.to_thread(_encode, run, [message.message for message in body.messages])
+    prompt, end = await asyncio.to_thread(_encode, run, [message.message for message in body.messages])
     limits = [number for number in (body.max_completion_tokens, body.max_tokens) if number is not None]
     room = config.max_tokens if run.context is None else max(1, run.context - len(prompt))
     sampling = body.sampling(config, min(limits) if limits else min(room, config.max_tokens))
-    ends = frozenset(i for i in (encoder.end_of_turn, run.tokenizer.end_of_document) if i is not None)
+    ends = frozenset(i for i in (end, run.tokenizer.end_of_document) if i is not None)
     options = body.options(
         run.model.config.vocab_size, logprobs=(body.top_logprobs or 0) if body.logprobs else None, stop_ids=[*ends]
     )
     return _Work(run, body, TextRequest([prompt] * sampling.num_samples, sampling, options), ends)
 
 
-def _encode(run: LoadedRun, messages: Sequence[ChatMessage]) -> tuple[ChatEncoder, list[int]]:
+def _encode(run: LoadedRun, messages: Sequence[ChatMessage]) -> tuple[list[int], int | None]:
+    """The ids of a chat, and the one that ends a turn: both take a while, and neither is for the event loop."""
     try:
         encoder = run.chat_encoder
-        return encoder, encoder.encode(messages)
+        return encoder.encode(messages, context=run.context), encoder.end_of_turn
+    except LongChatError as error:
+        raise HttpError(400, str(error), "messages", "context_length_exceeded") from None
     except (UsageError, DataError) as error:
         raise HttpError(400, str(error), "messages", "invalid_value") from None
 
