@@ -118,7 +118,7 @@ def test_who_comes_within_a_moment_shares_a_search(run: RunFolder, monkeypatch: 
         together = await asyncio.gather(
             *(queue.search([source], config) for source in sources), queue.search(sources[:2], other)
         )
-        assert sorted(searches) == [2, 6, 64]
+        assert sorted(searches) == [2, 19, 51], "at most 256 hypotheses at once, with a beam of 5"
         alone = await queue.search(sources[:3], config)
         for [[own]], [again] in zip(together[:3], alone, strict=True):
             assert own.ids == again.ids
@@ -201,6 +201,57 @@ def test_who_leaves_counts_until_his_search_ends_and_is_not_searched_for(
         assert len(await stayer) == 1
         assert searches == [2, 1], "the first had begun; nobody waits for the second, and for one of the third"
         assert queue.n_sentences == 0
+
+    try:
+        asyncio.run(asyncio.wait_for(main(), 60))
+    finally:
+        release.set()
+    assert thread.close(20)
+
+
+@pytest.mark.parametrize(("beam_size", "expected"), [(1, [64, 6]), (4, [64, 6]), (32, [8] * 8 + [6]), (300, [1] * 70)])
+def test_a_search_has_a_bounded_number_of_hypotheses(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch, beam_size: int, expected: list[int]
+) -> None:
+    searches, thread = list[int](), ModelThread("test")
+    thread.start()
+
+    def counted(model: EncoderDecoder, sources: list[list[int]], *args: object, **options: object) -> object:
+        searches.append(len(sources))
+        return [[] for _ in sources]
+
+    monkeypatch.setattr(translations, "beam_search", counted)
+    source, config = [4, end_of(run)], TranslationConfig(engine="eager", beam_size=beam_size)
+
+    async def main() -> None:
+        assert len(await queue_of(run, thread).search([source] * 70, config)) == 70
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert searches == expected
+    assert thread.close(20)
+
+
+def test_closing_ends_also_what_waits_for_a_second_search(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, release, thread = threading.Event(), threading.Event(), ModelThread("test")
+    thread.start()
+
+    def held(model: EncoderDecoder, sources: list[list[int]], *args: object, **options: object) -> object:
+        begun.set()
+        assert release.wait(timeout=20)
+        return [[] for _ in sources]
+
+    monkeypatch.setattr(translations, "beam_search", held)
+    source, config = [4, end_of(run)], TranslationConfig(engine="eager", beam_size=1)
+
+    async def main() -> None:
+        queue = queue_of(run, thread)
+        first = asyncio.ensure_future(queue.search([source] * 64, config))
+        second = asyncio.ensure_future(queue.search([source], config))
+        assert await asyncio.to_thread(begun.wait, 20)
+        queue.close()
+        for waiting in (first, second):
+            with pytest.raises(HttpError, match="try again"):
+                await asyncio.wait_for(waiting, 10)
 
     try:
         asyncio.run(asyncio.wait_for(main(), 60))

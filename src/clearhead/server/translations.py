@@ -16,6 +16,7 @@ from clearhead.server.texts import BusyError
 
 MANY = 10**6  # sentences: what a server translates, so that an engine that takes long to begin is worth it
 BATCH = 64  # sentences of one search
+MAX_HYPOTHESES = 256  # of one search, since memory grows with them: each of a sentence's beams has a cache
 
 
 @dataclass
@@ -98,8 +99,13 @@ class TranslationQueue:
     async def _gather(self, config: TranslationConfig) -> None:
         await asyncio.sleep(self._seconds)
         sentences = self._waiting.pop(config, [])
-        for start in range(0, len(sentences), BATCH):
-            await self._search(sentences[start : start + BATCH], config)
+        size = max(1, min(BATCH, MAX_HYPOTHESES // config.beam_size))
+        try:
+            for start in range(0, len(sentences), size):
+                await self._search(sentences[start : start + size], config)
+        except asyncio.CancelledError:  # closed: also for those whose search had not begun
+            _fail(sentences, closed())
+            raise
 
     async def _search(self, sentences: Sequence[_Sentence], config: TranslationConfig) -> None:
         sentences = [sentence for sentence in sentences if not sentence.result.done()]
@@ -119,9 +125,6 @@ class TranslationQueue:
                 _fail(sentences, error)
         except Exception as error:
             _fail(sentences, error)
-        except asyncio.CancelledError:
-            _fail(sentences, closed())
-            raise
         finally:
             for sentence in sentences:
                 self._discount(sentence)
