@@ -1,6 +1,7 @@
 """The official client, as it comes, on every route."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 
 import openai
 import pytest
@@ -9,6 +10,7 @@ from run_folders import write_run
 from running_server import running
 
 from clearhead.config import SamplingConfig
+from clearhead.data import Tokenizer
 from clearhead.inference import generate
 from clearhead.models import CausalLM, EncoderLM
 from clearhead.server.openai.embeddings import embed
@@ -111,6 +113,34 @@ def test_log_probabilities(client: openai.OpenAI, runs: dict[str, RunFolder]) ->
     for logprob, top in zip(columns.token_logprobs, columns.top_logprobs, strict=True):
         assert len(top) == 3
         assert logprob == max(top.values()), "greedy, and the same number to the last digit, as lm-eval compares them"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_is_echoed_is_decoded_beside_the_event_loop_and_a_token_once(
+    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    prompt, threads = "hello world " * 4, list[bool]()
+    decode = Tokenizer.decode
+
+    def counted(self: Tokenizer, ids: Sequence[int]) -> str:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            threads.append(False)
+        else:
+            threads.append(True)
+        return decode(self, ids)
+
+    monkeypatch.setattr(Tokenizer, "decode", counted)
+    for _ in range(2):
+        threads.clear()
+        answer = client.completions.create(
+            model="causal", prompt=prompt, max_tokens=0, logprobs=5, echo=True, stream=stream
+        )
+        if isinstance(answer, openai.Stream):
+            assert sum(len(choice.text) for event in answer for choice in event.choices) == len(prompt)
+    assert not any(threads), "on the event loop"
+    assert len(threads) < 2 * len(prompt), "where they begin; their texts and those of the others are remembered"
 
 
 @pytest.mark.parametrize("max_tokens", [0, 1])

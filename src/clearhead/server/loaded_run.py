@@ -2,6 +2,8 @@
 
 import logging
 import threading
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 from clearhead.config.serving import ServerConfig
 from clearhead.data import ChatEncoder, Tokenizer
@@ -11,6 +13,7 @@ from clearhead.inference.batching import MANY
 from clearhead.models import CausalLM, EncoderDecoder, LanguageModel
 from clearhead.server.http.errors import HttpError
 from clearhead.server.http.model_thread import ModelThread
+from clearhead.server.openai.fields import token_text
 from clearhead.server.text_batch import TextBatch
 from clearhead.server.texts import TextQueue
 from clearhead.server.translations import TranslationQueue
@@ -22,6 +25,7 @@ from clearhead.workflows.runs.folder import RunFolder
 
 LOG = logging.getLogger(__name__)
 
+TOKEN_TEXTS = 2**16  # that are remembered
 COPIES = 2  # of the weights: the model's, and what the native engine packs
 
 
@@ -33,12 +37,14 @@ class LoadedRun:
         kind: the objective: causal, masked or seq2seq.
         thread: the model's.
         tokenizers: of what the model reads and of what it writes.
+        token_text: the text of a token that the model writes; it remembers most of them. On any thread.
         texts: the queue of texts; None but for a causal model.
         translations: the queue of sentences; None but for a translator.
     """
 
     model: LanguageModel
     tokenizers: tuple[Tokenizer, Tokenizer]
+    token_text: Callable[[int], str]
 
     def __init__(self, name: str, folder: RunFolder, config: ServerConfig) -> None:
         self.name, self.folder, self._config = name, folder, config
@@ -123,6 +129,7 @@ class LoadedRun:
     def _load(self) -> None:
         config, device = self._config, choose_device(self._config.device)
         self.tokenizers = self.folder.tokenizers
+        self.token_text = lru_cache(TOKEN_TEXTS)(partial(token_text, self.tokenizer))
         self.model = model = self.folder.model().to(device).eval()
         capacity = config.slots + config.queue_length
         if isinstance(model, EncoderDecoder):

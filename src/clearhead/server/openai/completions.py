@@ -1,6 +1,7 @@
 """POST /v1/completions: texts after prompts, whole or as they come."""
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -10,14 +11,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from clearhead.config.serving import ServerConfig
-from clearhead.data import Tokenizer
 from clearhead.inference import TokenLogprobs
 from clearhead.server.http.bodies import read_body
 from clearhead.server.http.errors import HttpError
 from clearhead.server.http.events import event_stream, while_connected
 from clearhead.server.loaded_run import LoadedRun
 from clearhead.server.loaded_runs import LoadedRuns
-from clearhead.server.openai.fields import Prompts, TextFields, encode_prompts, head, text_offsets, token_text, usage
+from clearhead.server.openai.fields import Prompts, TextFields, encode_prompts, head, text_offsets, usage
 from clearhead.server.text_batch import TextRequest
 from clearhead.server.text_progress import TextEvent
 from clearhead.server.texts import TextReader
@@ -47,15 +47,19 @@ class Logprobs:
     text_offset: list[int] = field(default_factory=list)
 
     def add(
-        self, tokenizer: Tokenizer, ids: Sequence[int], logprobs: Sequence[TokenLogprobs | None], offsets: Sequence[int]
+        self,
+        token_text: Callable[[int], str],
+        ids: Sequence[int],
+        logprobs: Sequence[TokenLogprobs | None],
+        offsets: Sequence[int],
     ) -> None:
         """Add tokens; of one without a log-probability only its text."""
         for token, logprob, offset in zip(ids, logprobs, offsets, strict=True):
-            text = token_text(tokenizer, token)
+            text = token_text(token)
             self.tokens.append(text)
             self.text_offset.append(offset)
             self.token_logprobs.append(None if logprob is None else logprob.logprob)
-            self.top_logprobs.append(None if logprob is None else _top(tokenizer, text, logprob))
+            self.top_logprobs.append(None if logprob is None else _top(token_text, text, logprob))
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,12 @@ async def _events(request: Request, body: CompletionBody) -> AsyncGenerator[dict
         begun = set[int]()
         with run.queue().submit(work.texts) as reader:
             async for event in reader:
-                yield answer | {"choices": [_choice(work, event, is_first=event.index not in begun)]}
+                is_first = event.index not in begun
+                if is_first and event.prompt_logprobs is not None:  # thousands of tokens' texts
+                    choice = await asyncio.to_thread(_choice, work, event, is_first=True)
+                else:
+                    choice = _choice(work, event, is_first=is_first)
+                yield answer | {"choices": [choice]}
                 begun.add(event.index)
             if body.wants_usage:
                 yield answer | {"choices": [], "usage": work.usage(reader)}
@@ -137,7 +146,11 @@ async def _whole(request: Request, body: CompletionBody) -> dict[str, object]:
         with run.queue().submit(work.texts) as reader:
             async for event in reader:
                 events[event.index].append(event)
-        choices = [_choice(work, _sum(own), is_first=True) for own in events]
+
+        def build() -> list[dict[str, object]]:
+            return [_choice(work, _sum(own), is_first=True) for own in events]
+
+        choices = build() if body.logprobs is None else await asyncio.to_thread(build)
         return work.answer() | {"choices": choices, "usage": work.usage(reader)}
 
 
@@ -157,14 +170,15 @@ def _sum(events: Sequence[TextEvent]) -> TextEvent:
 
 def _choice(work: _Work, event: TextEvent, *, is_first: bool) -> dict[str, object]:
     """One text, or its next piece; where the prompt is echoed, the first piece begins with it."""
-    body, tokenizer = work.body, work.run.tokenizer
+    body, token_text = work.body, work.run.token_text
     ids, prompt = work.start_of(event.index)
     columns = Logprobs()
     if body.logprobs is not None:
         start = len(prompt) if body.echo else 0
         if body.echo and is_first:
-            columns.add(tokenizer, ids, [None, *(event.prompt_logprobs or ())], text_offsets(tokenizer, ids))
-        columns.add(tokenizer, event.tokens, event.logprobs, [start + offset for offset in event.offsets])
+            offsets = text_offsets(work.run.tokenizer, ids)
+            columns.add(token_text, ids, [None, *(event.prompt_logprobs or ())], offsets)
+        columns.add(token_text, event.tokens, event.logprobs, [start + offset for offset in event.offsets])
     return {
         "index": event.index,
         "text": (prompt if body.echo and is_first else "") + event.text,
@@ -173,14 +187,10 @@ def _choice(work: _Work, event: TextEvent, *, is_first: bool) -> dict[str, objec
     }
 
 
-def _top(tokenizer: Tokenizer, text: str, logprob: TokenLogprobs) -> dict[str, float]:
+def _top(token_text: Callable[[int], str], text: str, logprob: TokenLogprobs) -> dict[str, float]:
     """The likeliest tokens and the one that stands there; of two with the same text the likelier."""
     top = dict[str, float]()
-    for token, value in _pairs(tokenizer, logprob):
-        top.setdefault(token, value)
+    for token, value in logprob.top:
+        top.setdefault(token_text(token), value)
     top.setdefault(text, logprob.logprob)
     return top
-
-
-def _pairs(tokenizer: Tokenizer, logprob: TokenLogprobs) -> Iterator[tuple[str, float]]:
-    return ((token_text(tokenizer, token), value) for token, value in logprob.top)
