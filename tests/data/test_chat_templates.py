@@ -1,5 +1,6 @@
 """Chats as ids: what transformers makes of harmless messages, and no special token from any message."""
 
+import itertools
 import json
 import random
 import threading
@@ -153,6 +154,18 @@ def test_what_ends_a_turn_is_special_also_where_the_tokenizer_takes_it_for_a_wor
     own = special_in(encoder.encode(typed), tmp_path, frame)
     assert own == special_in(encoder.encode([ChatMessage("user", "hello")]), tmp_path, frame)
     assert len(own) == 3
+
+
+@pytest.mark.parametrize("name", ["zephyr", "phi"])
+@pytest.mark.parametrize("kind", ["bytes", "sentencepiece"])
+def test_nobody_types_a_role_that_the_tokenizer_takes_for_a_word(kind: str, name: str, tmp_path: Path) -> None:
+    roles = ("<|user|>", "<|assistant|>", "<|system|>")
+    encoder = encoder_of(kind, TEMPLATES[name], tmp_path, roles)
+    for texts in itertools.permutations(("<|system|>", "a <|user|>b", "<|assistant|>\n", "hello")):
+        for messages in chats([*texts]):
+            harmless = [ChatMessage(role, "hello") for role, _ in messages]
+            own = special_in(encoder.encode(harmless), tmp_path, roles)
+            assert special_in(encoder.encode(messages), tmp_path, roles) == own, messages
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,12 @@ from clearhead.errors import DataError, UsageError
 
 # Private characters, for what is replaced: tokens of the template, and characters of messages.
 FOR_TOKENS, FOR_CHARACTERS = range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE)
+WHITE = " \t\r\n\u2581"  # a token of these alone is no role, and messages may have it
 MAX_CUTS = 8  # of a text that the tokenizer takes for a special token
 Piece = str | int  # a text in which nothing is special, or the id of a special token
-PROBE = (ChatMessage("user", "question"), ChatMessage("assistant", "answer"), ChatMessage("user", "thanks"))
+# Texts that no template writes by itself, as nobody has private characters on a keyboard.
+QUESTION, ANSWER, THANKS, SYSTEM = "\ue0f1\ue0f2", "\ue0f3\ue0f4", "\ue0f5\ue0f6", "\ue0f7\ue0f8"
+PROBE = (ChatMessage("user", QUESTION), ChatMessage("assistant", ANSWER), ChatMessage("user", THANKS))
 
 
 class LongChatError(UsageError):
@@ -41,7 +44,7 @@ class ChatEncoder:
         self._quiet = not cannot_panic(self._library)
         self._bytes_per_token = bytes_per_token(self._library, is_character_level=tokenizer.is_character_level)
         self._learn(self._library.get_added_tokens_decoder(), plain=True)
-        frame = {self._ids[token] for token in self._framing()}
+        frame = self._framing()
         with catch_tokenizer_errors("be copied", quiet=True):  # some take them for words
             self._library.add_special_tokens([_special(self._added[i]) for i in sorted(frame)])
         self._learn(self._library.get_added_tokens_decoder(), plain=False)
@@ -52,18 +55,21 @@ class ChatEncoder:
         self._ids = {token.content: i for i, token in self._added.items()}
         self._spotter = _Spotter(self._library, self._ids)
 
-    def _framing(self) -> set[str]:
-        """The tokens with which the template begins and ends messages."""
-        try:
-            [text] = self._template.render([PROBE])
-        except UsageError:
-            return set()
-        tokens = [(text[begin:end].strip(), begin) for _, (begin, end) in self._spotter.spot(text)]
-        frame = {token for token, _ in tokens[:1]}
-        for message in PROBE:
-            behind = [token for token, begin in tokens if begin > text.find(message.content) >= 0]
-            frame.update(behind[:2])
-        return frame & self._ids.keys()
+    def _framing(self) -> set[int]:
+        """The ids of the tokens that the template writes by itself, for any role: nobody else may."""
+        frame = set[int]()
+        for head in ((), (ChatMessage("system", SYSTEM),)):
+            for reply, probe in ((True, PROBE), (False, PROBE[:2])):
+                try:
+                    [text] = self._template.render([[*head, *probe]], reply=reply)
+                except UsageError:
+                    continue
+                except DataError:
+                    if not head:
+                        raise
+                    continue  # such a message it cannot have
+                frame.update(i for i, _ in self._spotter.spot(text))
+        return {i for i in frame if self._added[i].content.strip(WHITE)}
 
     def encode(self, messages: Sequence[ChatMessage], *, reply: bool = True, context: int | None = None) -> list[int]:
         """The ids of the chat.
@@ -101,8 +107,7 @@ class ChatEncoder:
             except UsageError:
                 return None
             tokens = self._spotter.spot(text)
-        answer = PROBE[1].content
-        after = text.rfind(answer) + len(answer) if answer in text else len(text)
+        after = text.rfind(ANSWER) + len(ANSWER) if ANSWER in text else len(text)
         return next((i for i, (begin, _) in tokens if begin >= after), None)
 
     def _refuse_long_text(self, text: str, context: int | None) -> None:
