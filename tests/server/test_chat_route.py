@@ -159,7 +159,6 @@ def test_without_a_limit_an_answer_may_fill_the_context(client: openai.OpenAI) -
     [
         ({"model": "plain"}, "messages", "has no chat template"),
         ({"model": "gemma"}, "messages", "refuses these messages: System role not supported"),
-        ({"model": "hostile"}, "messages", "the chat template takes too much memory"),
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools", "`tools` is not supported"),
         ({"extra_body": {"functions": []}}, "functions", "`functions` is not supported"),
         ({"messages": []}, "messages", "messages"),
@@ -181,6 +180,15 @@ def test_what_cannot_be_is_refused(
         client.chat.completions.create(**arguments)
     assert sentence in refusal.value.message
     assert field is None or (refusal.value.param or "").startswith(field)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_template_that_cannot_be_used_is_the_fault_of_the_run(client: openai.OpenAI, stream: bool) -> None:
+    arguments: Any = {"model": "hostile", "messages": MESSAGES, "stream": stream}
+    with pytest.raises(openai.InternalServerError) as failure:
+        client.chat.completions.create(**arguments)
+    assert (failure.value.status_code, failure.value.param) == (500, None)
+    assert "the chat template takes too much memory" in failure.value.message
 
 
 def test_models_say_whether_they_chat(client: openai.OpenAI) -> None:

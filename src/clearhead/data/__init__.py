@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.data.tokenizers import ChatEncoder as ChatEncoder
     from clearhead.data.tokenizers import ChatMessage as ChatMessage
     from clearhead.data.tokenizers import ChatTemplate as ChatTemplate
+    from clearhead.data.tokenizers import ChatTemplateError as ChatTemplateError
     from clearhead.data.tokenizers import LongChatError as LongChatError
     from clearhead.data.tokenizers import Tokenizer as Tokenizer
     from clearhead.data.tokenizers import UnseenCharacterError as UnseenCharacterError
@@ -66,6 +67,7 @@ __getattr__, __dir__, __all__ = attach(
             "ChatEncoder",
             "ChatMessage",
             "ChatTemplate",
+            "ChatTemplateError",
             "LongChatError",
             "Tokenizer",
             "UnseenCharacterError",

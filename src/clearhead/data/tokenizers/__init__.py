@@ -3,6 +3,7 @@
 from clearhead.data.tokenizers.characters import UnseenCharacterError, code_points
 from clearhead.data.tokenizers.chat_encoder import ChatEncoder, LongChatError
 from clearhead.data.tokenizers.chat_template import ChatMessage, ChatTemplate, read_chat_template
+from clearhead.data.tokenizers.render_process import ChatTemplateError
 from clearhead.data.tokenizers.sandbox import read_safely
 from clearhead.data.tokenizers.special import END_OF_DOCUMENT, MASK, PAD
 from clearhead.data.tokenizers.tokenizer import Ids, Tokenizer
@@ -14,6 +15,7 @@ __all__ = [
     "ChatEncoder",
     "ChatMessage",
     "ChatTemplate",
+    "ChatTemplateError",
     "Ids",
     "LongChatError",
     "Tokenizer",

@@ -80,7 +80,7 @@ class ChatTemplate:
 
         Raises:
             UsageError: the template refuses these messages.
-            DataError: the template is wrong, or takes too much time or memory.
+            ChatTemplateError: the template is wrong, or takes too much time or memory.
         """
         renderings = [
             Rendering(self._variables(messages, own, reply), own)

@@ -17,14 +17,20 @@ from clearhead.errors import DataError, UsageError
 SECONDS, PATIENCE = 2.0, 15  # of processor time for one request; times that, on a clock: the machine may be busy
 MEMORY = 512 << 20  # bytes of addresses
 MAX_GROWTH, MAX_TEXT = 4, 1 << 20  # characters rendered: so many for each of the messages, and so many beside
+TOO_SLOW = "takes too much time"
+
+
+class ChatTemplateError(DataError):
+    """A chat template is wrong, or takes too much time or memory; no message is to blame. Its sentence has no path."""
 
 
 class Answer(TypedDict, total=False):
-    """What the process answers: texts, or a fault, and whether it is the template's own refusal."""
+    """What the process answers: texts, or a fault, and whether the template itself refuses, or the process died."""
 
     texts: list[str]
     fault: str
     refused: bool
+    died: bool
 
 
 class Rendering(NamedTuple):
@@ -47,19 +53,22 @@ class RenderProcess:
 
         Raises:
             UsageError: the template refuses the messages; its own sentence.
-            DataError: the template is wrong, or takes too much time or memory.
+            ChatTemplateError: the template is wrong, or takes too much time or memory.
         """
         parameters = [rendering._asdict() for rendering in renderings]
         content = json.dumps(parameters)
         limit = MAX_GROWTH * len(content) + MAX_TEXT
         request = json.dumps({"template": template, "limit": limit, "renderings": parameters}).encode() + b"\n"
         with self._lock:
-            answer = self._ask(request, 6 * limit * len(parameters) + MAX_TEXT)  # a character takes six bytes at most
+            longest = 6 * limit * len(parameters) + MAX_TEXT  # a character takes six bytes at most
+            answer = self._ask(request, longest)
+            if answer.get("died"):  # perhaps somebody else killed it
+                answer = self._ask(request, longest)
         if "texts" in answer:
             return answer["texts"]
         if answer["refused"]:
             raise UsageError(f"the chat template refuses these messages: {answer['fault']}")
-        raise DataError(f"the chat template {answer['fault']}")
+        raise ChatTemplateError(f"the chat template {answer['fault']}")
 
     def close(self) -> None:
         """End the process, if there is one."""
@@ -74,7 +83,7 @@ class RenderProcess:
         try:
             process = self._process = self._process or _start()
         except OSError as error:
-            raise DataError(
+            raise ChatTemplateError(
                 f"the chat template cannot be rendered in a process of its own ({error.strerror or error})"
             ) from None
         assert process.stdin is not None
@@ -91,9 +100,10 @@ class RenderProcess:
         except (OSError, ValueError):
             code = None
             with suppress(subprocess.TimeoutExpired):
-                code = process.wait(0.2)
+                code = process.wait(2)
             self.close()
-            return {"fault": _how_it_ended(code, clock.finished.is_set()), "refused": False}
+            fault = _how_it_ended(code, clock.finished.is_set())
+            return {"fault": fault, "refused": False, "died": code is not None and fault != TOO_SLOW}
         except BaseException:  # such as Ctrl-C: what it answers later is nobody's
             self.close()
             raise
@@ -124,7 +134,7 @@ def _how_it_ended(code: int | None, is_late: bool) -> str:
     import signal
 
     if is_late or (code is not None and -code == getattr(signal, "SIGPROF", None)):
-        return "takes too much time"
+        return TOO_SLOW
     return "takes too much memory" if code is None or code == -9 else "breaks what renders it"
 
 

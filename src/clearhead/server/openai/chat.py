@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from clearhead.config.serving import ServerConfig
-from clearhead.data import ChatMessage, LongChatError, Tokenizer
+from clearhead.data import ChatMessage, ChatTemplateError, LongChatError, Tokenizer
 from clearhead.errors import DataError, UsageError
 from clearhead.inference import TokenLogprobs
 from clearhead.inference.text_stream import INCOMPLETE
@@ -139,6 +139,8 @@ def _encode(run: LoadedRun, messages: Sequence[ChatMessage]) -> tuple[list[int],
         return encoder.encode(messages, context=run.context), encoder.end_of_turn
     except LongChatError as error:
         raise HttpError(400, str(error), "messages", "context_length_exceeded") from None
+    except ChatTemplateError as error:  # the run's fault, whoever asks what
+        raise HttpError(500, str(error)) from None
     except (UsageError, DataError) as error:
         raise HttpError(400, str(error), "messages", "invalid_value") from None
 
