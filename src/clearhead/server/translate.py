@@ -20,10 +20,10 @@ from clearhead.server.http.errors import HttpError
 from clearhead.server.http.events import while_connected
 from clearhead.server.loaded_run import LoadedRun
 from clearhead.server.loaded_runs import LoadedRuns
+from clearhead.server.openai.fields import LONG
 from clearhead.workflows.translating import aligned_words
 
 MAX_BEAM = 32
-LONG = 10_000  # characters; what is longer is encoded on another thread
 
 
 class TranslateBody(RequestBody):

@@ -29,7 +29,7 @@ ANY_ADDRESS = ("0.0.0.0", "::")
 
 
 class Guard:
-    """ASGI middleware, the outermost: also what goes wrong in the application gets its headers."""
+    """ASGI middleware around all but the metering: also what goes wrong in the application gets its headers."""
 
     def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
         self.app, self.token, self.max_header_bytes = app, config.token, config.max_header_bytes

@@ -4,9 +4,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from clearhead.data.tokenizers.chat_template import FILE as CHAT_TEMPLATE
 from clearhead.errors import DataError
 from clearhead.server.loaded_runs import LoadedRuns
-from clearhead.workflows.runs.folder import CHAT_TEMPLATE, RunFolder
+from clearhead.workflows.runs.folder import RunFolder
 
 
 async def list_models(request: Request) -> Response:

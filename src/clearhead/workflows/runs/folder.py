@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 from clearhead import interop
 from clearhead.config import RunConfig
 from clearhead.data import Tokenizer
+from clearhead.data.tokenizers.chat_template import FILE as CHAT_TEMPLATE
 from clearhead.errors import ClearheadError, DataError, UsageError
 from clearhead.files import MANIFEST, RUN_CONFIG, move_into, start_folder, write_text
 from clearhead.models import LanguageModel
@@ -31,7 +32,6 @@ from clearhead.workflows.tasks import SOURCE_TOKENIZER, Task, Tokenizers, load_t
 LOCK, TEXT = ".lock", "text.json"
 PATIENCE = 0.5  # seconds: somebody may be looking whether a training goes on
 TOKENIZER = tuple(f"{name}{end}" for name in ("tokenizer", SOURCE_TOKENIZER) for end in (".json", "_config.json"))
-CHAT_TEMPLATE = "chat_template.jinja"
 TOKENIZER += (CHAT_TEMPLATE,)
 IMPORTED = "import:"  # what the source of a run begins with whose model was trained elsewhere
 
