@@ -11,6 +11,7 @@ used up; so what is collected since goes into a reserve, which is locked until i
 
 import os
 import subprocess
+import threading
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -21,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 HERE = Path(__file__).resolve().parent
 MANIFEST = HERE / "strangers"
 BUILD = Path("build") / "strangers"
+FETCHING = threading.Lock()
 PARTS = ("open", "locked", "reserve")
 READ = (".py", ".ipynb", ".json", ".yaml", ".yml", ".toml", ".cfg", ".txt", ".md")  # the files that are fetched
 COMMIT = Field(pattern="^[0-9a-f]{40}$")
@@ -139,8 +141,11 @@ def fetched(name: str, commit: str, mirrors: Path | None) -> Path | None:
         mirrors: a folder with repositories, or bare ones, `OWNER+NAME/repo`; they are looked at before the network.
     """
     folder = BUILD.resolve() / name.replace("/", "+") / commit
-    if folder.is_dir():
-        return folder
+    with FETCHING:  # several examinations at a time may want the same files
+        return folder if folder.is_dir() else _fetch(name, commit, mirrors, folder)
+
+
+def _fetch(name: str, commit: str, mirrors: Path | None, folder: Path) -> Path | None:
     for store in _stores(name, commit, mirrors):
         blobs = dict(_blobs(store, commit))
         partial = folder.with_suffix(f".{os.getpid()}")
