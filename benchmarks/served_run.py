@@ -31,10 +31,11 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 from pathlib import Path
 from clearhead.cli.environment import prepare_process
 prepare_process()
-import torch, uvicorn
+import torch
 from clearhead.config.serving import ServerConfig
 from clearhead.inference.decoder_backend import EagerDecoderBackend, NativeDecoderBackend
 from clearhead.server import create_app
+from clearhead.server.http.limited_server import LimitedServer
 from clearhead.workflows.runs.folder import RunFolder
 from starlette.responses import JSONResponse
 from starlette.routing import Route
@@ -58,11 +59,12 @@ async def spent(request):
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return JSONResponse({"model": seconds[0], "process": time.process_time(), "resident": resident})
 
-app = create_app([RunFolder(Path(sys.argv[1]))], ServerConfig.read(options))
+config = ServerConfig.read(options)
+app = create_app([RunFolder(Path(sys.argv[1]))], config)
 app.router.routes.insert(0, Route("/spent", spent))
 listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
 print(listener.getsockname()[1], flush=True)
-uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
+LimitedServer(app, config).run(sockets=[listener])
 """
 
 

@@ -10,7 +10,7 @@ from clearhead.inference import Engine, GenerationBatch, generate
 from clearhead.models import DecoderLM
 from clearhead.server.http.model_thread import ModelThread
 from clearhead.server.text_batch import TextBatch
-from clearhead.server.texts import BUFFER, TextQueue
+from clearhead.server.texts import BUFFER, PATIENCE, TextQueue
 
 LETTERS = "\n abcdefgé🙂"
 TOKENIZER = Tokenizer.characters(LETTERS)
@@ -54,6 +54,8 @@ class Served:
         waiting: int = 100,
         prompt_tokens: int = 1024,
         buffer: int = BUFFER,
+        patience: float = PATIENCE,
+        seconds: float = 0.0,
         tokenizer: Tokenizer = TOKENIZER,
         wrap: Callable[[GenerationBatch], GenerationBatch] = lambda batch: batch,
     ) -> None:
@@ -72,6 +74,8 @@ class Served:
             context=model.config.block_size,
             capacity=slots + waiting,
             buffer=buffer,
+            patience=patience,
+            seconds=seconds,
         )
 
     def __enter__(self) -> TextQueue:

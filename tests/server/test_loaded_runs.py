@@ -252,3 +252,10 @@ def test_closing_while_a_run_is_being_loaded_is_bounded(folders: list[RunFolder]
 def test_names_are_unambiguous(folders: list[RunFolder], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="two runs are called a"):
         LoadedRuns([*folders, write_run(tmp_path / "others" / "a")], ServerConfig())
+
+
+def test_the_memory_of_a_run_holds_its_draft_model_and_the_cache_of_its_texts(folders: list[RunFolder]) -> None:
+    run_alone = bytes_needed(folders[0], ServerConfig())
+    assert bytes_needed(folders[0], ServerConfig(draft="ngrams")) == run_alone
+    assert bytes_needed(folders[0], ServerConfig(draft=str(folders[1].folder))) == 2 * run_alone
+    assert bytes_needed(folders[0], ServerConfig(slots=64)) > bytes_needed(folders[0], ServerConfig(slots=16))

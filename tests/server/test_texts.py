@@ -18,7 +18,7 @@ from clearhead.native import compiler
 from clearhead.server.http.errors import HttpError
 from clearhead.server.text_batch import TextRequest
 from clearhead.server.text_progress import TextEvent
-from clearhead.server.texts import BusyError, TextQueue
+from clearhead.server.texts import BusyError, SlowReaderError, TextQueue
 
 T = TypeVar("T")
 
@@ -209,6 +209,52 @@ def test_who_reads_slowly_holds_up_his_own_text_alone(engine: EngineConfig) -> N
                 assert 40 < len(second.text) < 200, "a bounded buffer"
                 rest = [event.text async for event in slow]
             assert [first.text + second.text + "".join(rest)] == solo(model, "abc", longer, engine)
+
+    run(main())
+
+
+def test_who_reads_a_little_now_and_then_does_not_keep_his_slot_for_ever() -> None:
+    model, longer = small_model(block_size=1200), warm(max_new_tokens=1000)
+
+    async def main() -> None:
+        with (
+            Served(model, slots=1, buffer=40, patience=0.2) as queue,
+            queue.submit(request("abc", longer)) as slow,
+        ):
+            waiting = asyncio.ensure_future(texts_of(queue, request("abc")))
+            written = ""
+
+            async def dribble() -> None:
+                nonlocal written
+                async for event in slow:
+                    written += event.text
+                    while slow._pause is None and not waiting.done():
+                        await asyncio.sleep(0.002)
+                    await asyncio.sleep(0.05)  # less than the limit, which the pauses reach together
+
+            with pytest.raises(SlowReaderError, match=r"0\.2 seconds"):
+                await dribble()
+            [expected] = solo(model, "abc", longer, EAGER)
+            assert expected.startswith(written)
+            assert 40 < len(written) < 1000, "what had been written is read before the error"
+            assert await waiting == solo(model, "abc", WARM, EAGER), "the slot is free"
+
+    run(main())
+
+
+def test_tokens_are_handed_out_together_but_the_first_and_the_end_at_once() -> None:
+    model = small_model(block_size=600)
+
+    async def main() -> None:
+        with Served(model, seconds=1000) as queue:
+            assert await texts_of(queue, request("ab")) == solo(model, "ab", WARM, EAGER)
+            with queue.submit(request("abc")) as reader:  # the first of all might be handed out with the others
+                texts = [event.text async for event in reader]
+            assert len(texts) <= 2, "how it begins, and the rest"
+            assert ["".join(texts)] == solo(model, "abc", WARM, EAGER)
+        with Served(model, seconds=0.05) as queue, queue.submit(request("abc", warm(max_new_tokens=500))) as reader:
+            assert (await anext(reader)).finish_reason is None
+            assert (await anext(reader)).finish_reason is None, "they do not wait for the end"
 
     run(main())
 

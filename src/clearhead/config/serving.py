@@ -43,6 +43,12 @@ class ServerConfig(EngineConfig):
     gather_milliseconds: int = Field(
         5, ge=0, le=1000, description="how long a sentence waits for others to be translated with it"
     )
+    stream_milliseconds: int = Field(
+        10,
+        ge=0,
+        le=1000,
+        description="tokens of a stream that come within this time are sent together; the first is sent at once",
+    )
     memory_gib: float | None = Field(
         None, gt=0, description="drop the least recently used run above this many GiB; none: half of the memory"
     )

@@ -10,12 +10,15 @@ from starlette.routing import BaseRoute, Route
 
 from clearhead.config.serving import ServerConfig
 from clearhead.server import metrics, openapi, page, tokens, translate
+from clearhead.server.admission import Admission
 from clearhead.server.http.errors import EXCEPTION_HANDLERS
 from clearhead.server.http.guard import Guard
 from clearhead.server.http.model_thread import quick_switches
 from clearhead.server.loaded_runs import LoadedRuns
 from clearhead.server.openai import chat, completions, embeddings, models
 from clearhead.workflows.runs.folder import RunFolder
+
+CLOSING_SECONDS = 1.0  # for the step that a model is in; the texts have had `shutdown_seconds` before
 
 
 async def healthz(request: Request) -> Response:
@@ -52,13 +55,15 @@ def create_app(runs: Sequence[RunFolder], config: ServerConfig | None = None) ->
             try:
                 yield
             finally:
-                await app.state.runs.close(app.state.config.shutdown_seconds)
+                await app.state.runs.close(min(CLOSING_SECONDS, app.state.config.shutdown_seconds))
 
     app = Starlette(routes=list(ROUTES), exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
     app.router.redirect_slashes = False  # a redirection would lead wherever the Host header says
     app.state.config = config = config or ServerConfig()
     app.state.runs = LoadedRuns(runs, config)
     app.state.metrics = metrics.Metrics()
-    guarded = Guard(app.build_middleware_stack(), config)  # around what answers an exception, too
+    writing = {route.path: route.endpoint for route in (*completions.ROUTES, *chat.ROUTES)}
+    admitted = Admission(app.build_middleware_stack(), app.state.runs, writing)
+    guarded = Guard(admitted, config)  # around what answers an exception, too
     app.middleware_stack = metrics.Metering(guarded, app.state.metrics, app.routes)
     return app

@@ -16,7 +16,7 @@ from clearhead.server.http.model_thread import ModelThread
 from clearhead.server.openai.fields import token_text
 from clearhead.server.text_batch import TextBatch
 from clearhead.server.texts import TextQueue
-from clearhead.server.translations import TranslationQueue
+from clearhead.server.translations import BATCH, MAX_HYPOTHESES, TranslationQueue
 from clearhead.workflows.generating import draft_model
 from clearhead.workflows.hardware import choose_device
 from clearhead.workflows.runs.digests import WEIGHTS
@@ -165,6 +165,8 @@ class LoadedRun:
             vocab_size=model.config.vocab_size,
             context=self.context,
             capacity=capacity,
+            patience=config.send_seconds,
+            seconds=config.stream_milliseconds / 1000,
         )
 
     def _notice(self, sentence: str) -> None:
@@ -172,17 +174,27 @@ class LoadedRun:
 
 
 def bytes_needed(folder: RunFolder, config: ServerConfig) -> float:
-    """The memory that a run takes, about: its weights, and the cache of its texts.
+    """The memory that a run takes, about: its weights and the cache of its texts, and those of a draft model.
 
     Raises:
         DataError: the run's options or its model are missing or damaged.
     """
     model = folder.config.model
+    columns = {
+        "decoder": config.slots * model.block_size,
+        "encoder_decoder": (MAX_HYPOTHESES + BATCH) * model.block_size,  # of what a search writes, and of its sources
+    }.get(model.architecture, 0)
+    needed = _weights_and_cache(folder, columns)
+    if model.architecture == "decoder" and config.draft not in (None, "ngrams"):
+        needed += _weights_and_cache(open_folder(config.draft), columns)
+    return needed
+
+
+def _weights_and_cache(folder: RunFolder, columns: int) -> float:
+    """Bytes of weights, and of keys and values in float32."""
+    model = folder.config.model
     try:
         weights = (folder.folder / WEIGHTS).stat().st_size
     except OSError as error:
         raise DataError(f"{folder.folder} has no {WEIGHTS}") from error
-    if model.architecture != "decoder":
-        return COPIES * weights
-    column = 2 * model.n_layers * model.n_kv_heads * model.head_dim * 4  # keys and values, float32
-    return COPIES * weights + config.slots * model.block_size * column
+    return COPIES * weights + columns * 2 * model.n_layers * model.n_kv_heads * model.head_dim * 4

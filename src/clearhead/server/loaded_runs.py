@@ -12,6 +12,7 @@ from clearhead.config.serving import ServerConfig
 from clearhead.errors import UsageError
 from clearhead.server.http.errors import HttpError
 from clearhead.server.loaded_run import LoadedRun, bytes_needed
+from clearhead.server.texts import BusyError
 from clearhead.suggestions import did_you_mean
 from clearhead.wording import listed
 from clearhead.workflows.hardware import choose_device, memory
@@ -77,6 +78,14 @@ class LoadedRuns:
         """Those in memory, the least recently used first."""
         done = (name for name, task in self._loading.items() if task.done())
         return [self._runs[name] for name in done if name in self._runs]
+
+    def refusal(self) -> HttpError | None:
+        """The error of any request for texts, where every run is in memory and its queue is full."""
+        runs = [self._runs.get(name) for name in self._folders]
+        queues = [run.texts for run in runs if run is not None and run.texts is not None]
+        if len(queues) < len(runs) or any(queue.n_texts < queue.capacity for queue in queues):
+            return None
+        return BusyError(max(queue.n_texts for queue in queues)) if queues else None
 
     @asynccontextmanager
     async def use(self, name: str | None = None) -> AsyncIterator[LoadedRun]:

@@ -37,7 +37,7 @@ class TextRequest:
 
 
 class TextStep(NamedTuple):
-    """What a text has gained in a step; `error` is why it cannot go on."""
+    """What a text has gained in a step, or in several; `error` is why it cannot go on."""
 
     key: int
     tokens: Sequence[int] = ()
@@ -45,6 +45,21 @@ class TextStep(NamedTuple):
     prompt_logprobs: Sequence[TokenLogprobs] | None = None
     finish_reason: FinishReason | None = None
     error: Exception | None = None
+    is_first: bool = False  # nothing of the text came before
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether somebody waits for it more than for any other: how the text begins, or that it ends."""
+        return self.is_first or self.finish_reason is not None or self.error is not None
+
+    def then(self, later: "TextStep") -> "TextStep":
+        """Both as one step."""
+        return later._replace(
+            tokens=[*self.tokens, *later.tokens],
+            logprobs=[*self.logprobs, *later.logprobs],
+            prompt_logprobs=self.prompt_logprobs if later.prompt_logprobs is None else later.prompt_logprobs,
+            is_first=self.is_first,
+        )
 
 
 @dataclass
@@ -169,13 +184,13 @@ class TextBatch:
             self._forget(key)
             return [TextStep(key, error=ClearheadError("the text could not be continued after a failure; ask again"))]
         text.n_again += again
-        tokens, logprobs = step.tokens[again:], step.logprobs[again:]
+        is_first, tokens, logprobs = not text.written, step.tokens[again:], step.logprobs[again:]
         text.written += tokens
         text.n_again += len(tokens)
         of_prompt = None if text.has_prompt else step.prompt_logprobs
         text.has_prompt |= of_prompt is not None
         if tokens or logprobs or of_prompt or step.finish_reason or step.error:
-            return [step._replace(tokens=tokens, logprobs=logprobs, prompt_logprobs=of_prompt)]
+            return [step._replace(tokens=tokens, logprobs=logprobs, prompt_logprobs=of_prompt, is_first=is_first)]
         return []
 
     def _names(self, keys: Iterable[int]) -> list[int]:

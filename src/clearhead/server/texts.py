@@ -12,10 +12,12 @@ from clearhead.inference.ids import known_ids
 from clearhead.inference.text_stream import PieceCache
 from clearhead.server.http.errors import HttpError
 from clearhead.server.http.model_thread import ModelThread, closed
+from clearhead.server.outbox import Outbox
 from clearhead.server.text_batch import TextBatch, TextRequest, TextStep
 from clearhead.server.text_progress import Decode, TextEvent, TextProgress
 
 BUFFER = 16_384  # unread characters, tokens and alternatives of a request, from which on its texts pause
+PATIENCE = 60.0  # seconds that they may
 
 Command = Callable[[TextBatch], None]
 
@@ -29,13 +31,20 @@ class BusyError(HttpError):
         )
 
 
+class SlowReaderError(HttpError):
+    """The texts have waited too long for their reader: status 408."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(408, f"the text waited for {seconds:g} seconds because it was read too slowly, and has ended")
+
+
 class TextQueue:
     """The texts of one model: some are written, others wait in the order in which they came; beyond that, `BusyError`.
 
     - Whoever leaves his `TextReader` cancels his texts; their slots are free at the next step.
     - Whoever reads too slowly fills a buffer of a bounded size, and then his own texts pause. They keep their slots,
-      and not a bit of them differs, so this is kinder than to cancel them. How long a client may take for what
-      it is sent is bounded by the connection (`send_seconds`), so no slot is kept for ever.
+      and not a bit of them differs, so this is kinder than to cancel them. But whoever has let them wait for too long
+      altogether, however little he reads now and then, loses them, so no slot is kept for ever.
     - Nothing runs where there is nothing to write.
     """
 
@@ -49,6 +58,8 @@ class TextQueue:
         context: int | None,
         capacity: int,
         buffer: int = BUFFER,
+        patience: float = PATIENCE,
+        seconds: float = 0.0,
     ) -> None:
         """
         Args:
@@ -59,18 +70,20 @@ class TextQueue:
             context: tokens of prompt and text together; None: no limit.
             capacity: texts that are written or wait.
             buffer: unread characters, tokens and alternatives of a request, from which on its texts pause.
+            patience: seconds that a request's texts may be paused, all pauses together.
+            seconds: what texts gain within this time is handed out together, but for how they begin and end.
         """
         self._thread, self._batch, self._decode, self._pieces = thread, batch, decode, PieceCache()
         self._vocab_size, self._context, self.capacity, self._buffer = vocab_size, context, capacity, buffer
+        self._patience = patience
         self._numbers = itertools.count()
         self._readers = dict[int, tuple[TextReader, int]]()  # by the text's key: who reads it, as which of his texts
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
         self.prompt_tokens = self.new_tokens = 0  # of all texts so far
+        self._outbox = Outbox(self._deliver, seconds)
         self._lock = threading.Lock()  # of what follows, which both threads touch
         self._commands = list[Command]()
-        self._steps = list[TextStep]()
-        self._is_posted = self._is_delivering = False
+        self._is_posted = False
 
     @property
     def n_texts(self) -> int:
@@ -97,14 +110,14 @@ class TextQueue:
         if request.sampling.seed is None:  # drawn here, so that a text can be written twice
             sampling = request.sampling.model_copy(update={"seed": secrets.randbits(63)})
             request = TextRequest(request.prompts, sampling, request.options)
-        self._loop = asyncio.get_running_loop()
+        self._outbox.open()
         keys = list(itertools.islice(self._numbers, count))
         with_tokens = request.options.logprobs is not None
         texts = [
             TextProgress(self._decode, prompt, request.sampling.stop, self._pieces, with_tokens=with_tokens)
             for prompt in request.prompts
         ]
-        reader = TextReader(self, keys, texts, self._buffer)
+        reader = TextReader(self, keys, texts, self._buffer, self._patience)
         self._readers |= {key: (reader, index) for index, key in enumerate(keys)}
         self.prompt_tokens += sum(map(len, request.prompts))
         self.send(lambda batch: batch.add(keys, request), keys)
@@ -149,7 +162,15 @@ class TextQueue:
             self._thread.post(self._turn)
 
     def _turn(self) -> None:
-        """One step, on the model's thread. It comes again at the end of what waits there, so others have their turn."""
+        """Steps, on the model's thread, until something else waits there. Then it comes again at the end of that."""
+        is_posted = True
+        while is_posted and not self._thread.is_wanted:
+            is_posted = self._step()
+        if is_posted:
+            self._thread.post(self._turn)
+
+    def _step(self) -> bool:
+        """One step; whether there is more to do."""
         with self._lock:
             commands, self._commands = self._commands, []
         for command in commands:
@@ -162,32 +183,22 @@ class TextQueue:
             self._publish(steps)
         with self._lock:
             self._is_posted = bool(self._commands) or self._batch.has_work
-            is_posted = self._is_posted
-        if is_posted:
-            self._thread.post(self._turn)
+            return self._is_posted
 
     def _publish(self, steps: Sequence[TextStep]) -> None:
-        """Hand steps to the event loop, which takes all that has come up by then at once."""
-        with self._lock:
-            self._steps += steps
-            is_delivering, self._is_delivering = self._is_delivering, True
-        if not is_delivering and self._loop is not None:
-            try:
-                self._loop.call_soon_threadsafe(self._deliver)
-            except RuntimeError:  # the loop has ended, and so has everybody who could read it
-                self._batch.close()
+        try:
+            self._outbox.publish(steps)
+        except RuntimeError:  # the loop has ended, and so has everybody who could read it
+            self._batch.close()
 
-    def _deliver(self) -> None:
-        with self._lock:
-            steps, self._steps, self._is_delivering = self._steps, [], False
-        for step in steps:
-            self.new_tokens += len(step.tokens)
-            if step.key in self._readers:
-                reader, index = self._readers[step.key]
-                try:
-                    reader.deliver(index, step)
-                except Exception as error:  # such as tokens that cannot be decoded: the others' steps go on
-                    reader.deliver(index, TextStep(step.key, error=error))
+    def _deliver(self, step: TextStep) -> None:
+        self.new_tokens += len(step.tokens)
+        if step.key in self._readers:
+            reader, index = self._readers[step.key]
+            try:
+                reader.deliver(index, step)
+            except Exception as error:  # such as tokens that cannot be decoded: the others' steps go on
+                reader.deliver(index, TextStep(step.key, error=error))
 
 
 class TextReader:
@@ -197,12 +208,15 @@ class TextReader:
         n_tokens: tokens that were sampled for texts that have ended or are being written, ends and stops included.
     """
 
-    def __init__(self, queue: TextQueue, keys: Sequence[int], texts: Sequence[TextProgress], buffer: int) -> None:
+    def __init__(
+        self, queue: TextQueue, keys: Sequence[int], texts: Sequence[TextProgress], buffer: int, patience: float
+    ) -> None:
         self._queue, self._keys, self._texts, self._buffer = queue, keys, texts, buffer
+        self._patience = self._patience_left = patience
         self._live = {*range(len(keys))}
         self._events = dict[int, TextEvent]()  # unread, at most one for each text
         self._error: Exception | None = None
-        self._is_paused = False
+        self._pause: asyncio.TimerHandle | None = None  # while the texts are paused: until when they may be
         self._change = asyncio.Event()
 
     def __enter__(self) -> Self:
@@ -212,6 +226,7 @@ class TextReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
         self._cancel(self._live)
+        self._end_pause()
         self._events.clear()
         return False
 
@@ -227,8 +242,9 @@ class TextReader:
             self._change.clear()
             await self._change.wait()
         event = self._events.pop(next(iter(self._events)))
-        if self._is_paused and self._unread <= self._buffer // 2:
-            self._is_paused, keys = False, [self._keys[index] for index in self._live]
+        if self._pause is not None and self._unread <= self._buffer // 2:
+            self._end_pause()
+            keys = [self._keys[index] for index in self._live]
             self._queue.send(lambda batch: batch.resume(keys))
         return event
 
@@ -252,9 +268,23 @@ class TextReader:
                 self._queue.release(self._keys[index])
         if event.text or event.tokens or event.finish_reason is not None or event.prompt_logprobs is not None:
             self._events[index] = self._events[index] + event if index in self._events else event
-        if not self._is_paused and self._unread > self._buffer:
-            self._is_paused, keys = True, [self._keys[live] for live in self._live]
+        if self._pause is None and self._live and self._unread > self._buffer:
+            self._pause = asyncio.get_running_loop().call_later(self._patience_left, self._give_up)
+            keys = [self._keys[live] for live in self._live]
             self._queue.send(lambda batch: batch.pause(keys))
+
+    def _end_pause(self) -> None:
+        if self._pause is not None:
+            self._patience_left = max(0.0, self._pause.when() - asyncio.get_running_loop().time())
+            self._pause.cancel()
+            self._pause = None
+
+    def _give_up(self) -> None:
+        """End the texts, after what has been written: they have waited long enough."""
+        self._pause = None
+        self._error = SlowReaderError(self._patience)
+        self._cancel(self._live)
+        self._change.set()
 
     @property
     def _unread(self) -> int:

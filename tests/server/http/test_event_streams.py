@@ -141,6 +141,20 @@ def test_a_client_that_goes_closes_the_events_where_they_are(reads: int | None, 
     anyio.run(main)
 
 
+def test_events_that_never_wait_hold_up_nobody_and_end_with_the_client() -> None:
+    async def main() -> None:
+        source, connection = Endless(), Connection(reads=None)
+        request = connection.request()
+        async with limited(), anyio.create_task_group() as tasks:
+            tasks.start_soon(event_stream(request, source()), request.scope, request.receive, connection.send)
+            await anyio.sleep(0.05)  # it comes back
+            assert source.taken > 0
+            connection.is_gone = True
+        assert source.closed
+
+    anyio.run(main)
+
+
 def test_work_is_cancelled_when_the_client_goes() -> None:
     async def main() -> None:
         connection, ended = Connection(), []

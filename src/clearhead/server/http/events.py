@@ -4,7 +4,7 @@ https://html.spec.whatwg.org/multipage/server-sent-events.html
 """
 
 import asyncio
-import json
+import time
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from typing import TypeVar
@@ -14,11 +14,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Send
 
 from clearhead.server.http.errors import error_body, log_failure
+from clearhead.server.http.large_json import ENCODER
 
-Event = Mapping[str, object]
+Event = Mapping[str, object] | bytes  # the bytes: JSON in ASCII already
 T = TypeVar("T")
 
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # the second: for nginx in front of us
+TURN = 0.005  # seconds after which the others have theirs
 DONE = b"data: [DONE]\n\n"
 
 
@@ -27,7 +29,8 @@ def event_stream(request: Request, events: AsyncGenerator[Event, None], *, done:
 
     - An error before the first event is answered with its own status; after it, as one event `{"error": ...}`, with
       which the stream ends.
-    - A client that reads slowly holds up `events`, at its `yield`, and nobody else.
+    - A client that reads slowly holds up `events`, at its `yield`, and nobody else. Neither do events that are all
+      there already.
     - When the client goes, `events` is closed where it stands. What it does then (`finally`) must not await.
 
     Args:
@@ -49,8 +52,12 @@ class _EventStream(StreamingResponse):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             last = DONE if self._done else b""
             try:
+                turn = time.monotonic()
                 while event is not None:
                     await send(_body(encoded(event)))
+                    if time.monotonic() - turn > TURN:  # neither line need suspend, so others would wait
+                        await asyncio.sleep(0)
+                        turn = time.monotonic()
                     event = await anext(events, None)
             except Exception as error:
                 log_failure(error)
@@ -60,7 +67,8 @@ class _EventStream(StreamingResponse):
 
 def encoded(event: Event) -> bytes:
     """One event. All of it is ASCII: some clients end a line at each of U+0085, U+2028 and U+2029."""
-    return b"data: " + json.dumps(event, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n\n"
+    content = event if isinstance(event, bytes) else ENCODER.encode(event).encode("ascii")
+    return b"data: " + content + b"\n\n"
 
 
 def _body(content: bytes, *, more: bool = True) -> Message:

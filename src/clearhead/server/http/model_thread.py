@@ -46,6 +46,11 @@ class ModelThread:
         with self._change:
             return not self._work and self._running is None
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether what runs should make room: something waits, or the thread is to end."""
+        return bool(self._work) or self._is_closed
+
     async def call(self, function: Callable[[], T]) -> T:
         """What the function returns, or raises. Whoever is cancelled while it waits is not run; while it runs, it ends.
 

@@ -1,8 +1,8 @@
 """POST /v1/completions: texts after prompts, whole or as they come."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 
 from pydantic import Field
@@ -14,7 +14,8 @@ from clearhead.config.serving import ServerConfig
 from clearhead.inference import TokenLogprobs
 from clearhead.server.http.bodies import read_body
 from clearhead.server.http.errors import HttpError
-from clearhead.server.http.events import event_stream, while_connected
+from clearhead.server.http.events import Event, event_stream, while_connected
+from clearhead.server.http.large_json import encoded_aside, large_response
 from clearhead.server.loaded_run import LoadedRun
 from clearhead.server.loaded_runs import LoadedRuns
 from clearhead.server.openai.fields import Prompts, TextFields, encode_prompts, head, text_offsets, usage
@@ -90,7 +91,7 @@ async def completions(request: Request) -> Response:
     _refuse_what_is_not_built(body)
     if body.stream:
         return event_stream(request, _events(request, body))
-    return JSONResponse(await while_connected(request, _whole(request, body)))
+    return await while_connected(request, _whole(request, body))
 
 
 ROUTES = [Route("/v1/completions", completions, methods=["POST"])]
@@ -119,7 +120,7 @@ async def _prepare(run: LoadedRun, body: CompletionBody, config: ServerConfig) -
     return _Work(run, body, prompts, TextRequest(several, sampling, options))
 
 
-async def _events(request: Request, body: CompletionBody) -> AsyncGenerator[dict[str, object], None]:
+async def _events(request: Request, body: CompletionBody) -> AsyncGenerator[Event, None]:
     runs: LoadedRuns = request.app.state.runs
     async with runs.use(body.model) as run:
         work = await _prepare(run, body, request.app.state.config)
@@ -128,17 +129,15 @@ async def _events(request: Request, body: CompletionBody) -> AsyncGenerator[dict
         with run.queue().submit(work.texts) as reader:
             async for event in reader:
                 is_first = event.index not in begun
-                if is_first and event.prompt_logprobs is not None:  # thousands of tokens' texts
-                    choice = await asyncio.to_thread(_choice, work, event, is_first=True)
-                else:
-                    choice = _choice(work, event, is_first=is_first)
-                yield answer | {"choices": [choice]}
+                build = partial(_part, work, answer, event, is_first=is_first)
+                # The texts and log-probabilities of thousands of tokens are made and encoded elsewhere.
+                yield await encoded_aside(build) if is_first and event.prompt_logprobs is not None else build()
                 begun.add(event.index)
             if body.wants_usage:
                 yield answer | {"choices": [], "usage": work.usage(reader)}
 
 
-async def _whole(request: Request, body: CompletionBody) -> dict[str, object]:
+async def _whole(request: Request, body: CompletionBody) -> Response:
     runs: LoadedRuns = request.app.state.runs
     async with runs.use(body.model) as run:
         work = await _prepare(run, body, request.app.state.config)
@@ -147,11 +146,16 @@ async def _whole(request: Request, body: CompletionBody) -> dict[str, object]:
             async for event in reader:
                 events[event.index].append(event)
 
-        def build() -> list[dict[str, object]]:
-            return [_choice(work, _sum(own), is_first=True) for own in events]
+        def build() -> dict[str, object]:
+            choices = [_choice(work, _sum(own), is_first=True) for own in events]
+            return work.answer() | {"choices": choices, "usage": work.usage(reader)}
 
-        choices = build() if body.logprobs is None else await asyncio.to_thread(build)
-        return work.answer() | {"choices": choices, "usage": work.usage(reader)}
+        return JSONResponse(build()) if body.logprobs is None else await large_response(build)
+
+
+def _part(work: _Work, answer: dict[str, object], event: TextEvent, *, is_first: bool) -> dict[str, object]:
+    """One event of the stream."""
+    return answer | {"choices": [_choice(work, event, is_first=is_first)]}
 
 
 def _sum(events: Sequence[TextEvent]) -> TextEvent:

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from torch import Tensor
 
@@ -19,6 +19,7 @@ from clearhead.models.eval_mode import refuse_not_finite
 from clearhead.server.http.bodies import RequestBody, read_body
 from clearhead.server.http.errors import HttpError
 from clearhead.server.http.events import while_connected
+from clearhead.server.http.large_json import large_response
 from clearhead.server.loaded_run import LoadedRun
 from clearhead.server.loaded_runs import LoadedRuns
 from clearhead.server.openai.fields import Prompts, encode_prompts, usage
@@ -39,28 +40,36 @@ async def embeddings(request: Request) -> Response:
     body = await read_body(request, EmbeddingBody)
     if body.dimensions is not None:
         raise HttpError(400, "`dimensions` is not supported: a vector has d_model numbers", "dimensions", "unsupported")
-    return JSONResponse(await while_connected(request, _answer(request, body)))
+    return await while_connected(request, _answer(request, body))
 
 
 ROUTES = [Route("/v1/embeddings", embeddings, methods=["POST"])]
 
 
-async def _answer(request: Request, body: EmbeddingBody) -> dict[str, object]:
+async def _answer(request: Request, body: EmbeddingBody) -> Response:
     runs: LoadedRuns = request.app.state.runs
     async with runs.use(body.model) as run:
         model, rows = await _model_and_rows(run, body, request.app.state.config)
         # A call for each text: others have their turn between two, and a vector depends on its own text alone.
         vectors = [await run.thread.call(partial(embed, model, ids)) for ids in rows]
         is_base64 = body.encoding_format == "base64"
-        return {
-            "object": "list",
-            "model": run.name,
-            "data": [
-                {"object": "embedding", "index": index, "embedding": _base64(vector) if is_base64 else vector.tolist()}
-                for index, vector in enumerate(vectors)
-            ],
-            "usage": usage(sum(map(len, rows))),
-        }
+
+        def build() -> dict[str, object]:
+            return {
+                "object": "list",
+                "model": run.name,
+                "data": [
+                    {
+                        "object": "embedding",
+                        "index": index,
+                        "embedding": _base64(vector) if is_base64 else vector.tolist(),
+                    }
+                    for index, vector in enumerate(vectors)
+                ],
+                "usage": usage(sum(map(len, rows))),
+            }
+
+        return await large_response(build)
 
 
 async def _model_and_rows(
