@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from process_helpers import run_processes
 from process_models import TRANSLATOR, continued, first_gradient, gathered_weights, process_model, resumed
 from torch import Tensor
@@ -80,21 +81,29 @@ def shared(request: pytest.FixtureRequest, folder: Path) -> list[dict[str, Any]]
     return run_processes(results, request.param, CASES, GRADIENTS, folder / str(request.param), limit=240)
 
 
-def compare_trainings(alone: dict[str, Any], shared: list[dict[str, Any]], cases: list[Case]) -> None:
+def compare_trainings(alone: dict[str, Any], shared: list[dict[str, Any]], cases: list[Case]) -> float:
+    """Returns the largest difference of a loss or norm."""
+    differences = [0.0]
     for index, case in enumerate(cases):
         expected, first = alone["trained"][index], shared[0]["trained"][index]
         torch.testing.assert_close(first["steps"], expected["steps"], rtol=0, atol=1e-5, msg=str(case))
+        differences.append(float((first["steps"] - expected["steps"]).abs().max()))
         for process in shared:  # they stay replicas
             assert all(torch.equal(process["trained"][index][name], first[name]) for name in expected), case
+    return max(differences)
 
 
-def compare_gradients(alone: dict[str, Any], shared: list[dict[str, Any]]) -> None:
+def compare_gradients(alone: dict[str, Any], shared: list[dict[str, Any]]) -> float:
+    """Returns the largest difference of a number."""
+    differences = [0.0]
     for key, expected in alone["gradients"].items():
         for process in shared:
             gradients = process["gradients"][key]
             assert gradients.keys() == expected.keys()
             for name in expected:
                 torch.testing.assert_close(gradients[name], expected[name], rtol=0, atol=1e-6, msg=f"{name}, {key}")
+                differences.append(float((gradients[name] - expected[name]).abs().max()))
+    return max(differences)
 
 
 def test_losses_do_not_depend_on_the_number_of_processes(alone: dict[str, Any], shared: list[dict[str, Any]]) -> None:
@@ -113,8 +122,8 @@ def test_a_gradient_is_that_of_the_whole_batch_also_where_a_process_has_no_rows(
 def test_no_combination_depends_on_the_number_of_processes(world_size: int, tmp_path: Path) -> None:
     expected = results(MORE_CASES, MORE_GRADIENTS, tmp_path / "1")
     shared = run_processes(results, world_size, MORE_CASES, MORE_GRADIENTS, tmp_path / "shared", limit=800)
-    compare_trainings(expected, shared, MORE_CASES)
-    compare_gradients(expected, shared)
+    apart = compare_trainings(expected, shared, MORE_CASES), compare_gradients(expected, shared)
+    print("{} processes: loss or norm {:.1e}, gradient {:.1e}".format(world_size, *apart))
 
 
 def test_what_processes_save_is_what_they_hold(folder: Path, shared: list[dict[str, Any]]) -> None:
@@ -158,7 +167,8 @@ def test_a_training_goes_on_with_any_number_of_processes(
     alone = resumed(tmp_path / "alone", "ddp", MODELS[name], {**options, "steps": 6 * len(losses)})
     apart = {"loss or norm": float((torch.cat(losses) - alone.pop("steps")).abs().max())}
     apart["weight"] = max(float((tensor - alone[name]).abs().max()) for name, tensor in weights.items())
-    print({what: f"{difference:.1e}" for what, difference in apart.items()})
+    equal = sum(torch.equal(tensor, alone[name]) for name, tensor in weights.items())
+    print({what: f"{difference:.1e}" for what, difference in apart.items()}, f"{equal} of {len(weights)} equal")
     assert apart["loss or norm"] <= 1e-5
     assert apart["weight"] <= 1e-4  # not the same bytes: a sum of gradients has another order
 
@@ -207,20 +217,43 @@ def test_the_first_process_is_waited_for_as_long_as_it_works(seconds: float, beh
     assert run_processes(heard, 2, seconds, behavior, limit=60)[1] == expected
 
 
-def missed() -> str:
-    """What is said of rank 1, which does not come."""
-    lost_processes.TIMEOUT = timedelta(seconds=30)  # a roll call takes a twentieth of it
+def missed(late: int, seconds: float) -> str:
+    """What is heard of rank 1, which does not come; another one comes late."""
+    lost_processes.TIMEOUT = timedelta(seconds=20)  # a roll call takes a twentieth of it
     group = Processes.joined()
-    if group.rank == 1:
-        time.sleep(5)
+    with group.answering():
+        time.sleep(10 if group.rank == 1 else seconds if group.rank == late else 0)
+        if group.rank == 1:
+            return ""
+        with pytest.raises(ProcessLostError) as error:
+            group.agree(1)
+    return f"{error.value.speaker == group.rank}: {error.value}"
+
+
+@pytest.mark.parametrize("late", [0, 2])
+def test_a_process_that_hangs_is_named_by_the_first_that_waits_for_it(late: int) -> None:
+    sentences = run_processes(missed, 3, late, 3.0, limit=60, timeout=4)
+    hangs = "rank 1 of this training hangs: nothing came from it for 0.333 minutes"
+    assert sorted(sentences) == ["", f"False: {hangs}", f"True: {hangs}"]
+
+
+def deserted() -> str:
+    """What is heard of rank 0, which leaves without a sentence."""
+    group = Processes.joined()
+    group.agree(1)  # all are connected
+    if group.is_first:
+        dist.destroy_process_group()  # as the end of a process that is killed, it closes the connections
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
         return ""
-    with pytest.raises(ProcessLostError, match="rank 1 of this training hangs") as error:
+    with pytest.raises(ProcessLostError, match="another process of this training ended") as error:
         group.agree(1)
     return str(error.value.speaker)
 
 
-def test_a_process_that_hangs_is_named_by_the_first_that_waits_for_it() -> None:
-    assert run_processes(missed, 3, limit=60, timeout=1) == ["0", "", "0"]
+def test_another_process_tells_that_the_first_was_killed() -> None:
+    silent, *speakers = run_processes(deserted, 3, limit=60)
+    assert not silent
+    assert speakers in (["1", "1"], ["2", "2"])
 
 
 def divided() -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ call there.
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 
@@ -17,9 +17,12 @@ from clearhead.errors import ClearheadError
 
 TIMEOUT = timedelta(minutes=10)  # that a process waits for the others; a checkpoint may take minutes
 POLL = 0.2  # seconds between two looks into the store
+GRACE = 1.0  # seconds in which a process that waited too long tells those whose connections it closed
 CLOSED = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")  # gloo's own words
 TIMED_OUT = "Timed out waiting"
-BEATS, READY, FAILED, WAITING = (f"clearhead/{key}" for key in ("beats", "ready", "failed", "waiting"))  # in the store
+BEATS, READY, FAILED, HANGS, WAITING, SPEAKER = (  # in the store
+    f"clearhead/{key}" for key in ("beats", "ready", "failed", "hangs", "waiting", "speaker")
+)
 
 
 class ProcessLostError(ClearheadError):
@@ -40,33 +43,60 @@ def naming_the_lost() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if TIMED_OUT in str(error):
-            raise _hang(_silent_ranks()) from error
-        if not any(phrase in str(error) for phrase in CLOSED):
+        timed_out = TIMED_OUT in str(error)
+        if not timed_out and not any(phrase in str(error) for phrase in CLOSED):
             raise
-        raise ProcessLostError(
-            "another process of this training ended; if it wrote no message, the system killed it"
-        ) from error
+        raise _lost(timed_out=timed_out) from error
+
+
+def speaker() -> int:
+    """The rank that tells why the training ends, once for all: the first that asks this."""
+    try:
+        return int(_store().compare_set(SPEAKER, "", str(dist.get_rank())))
+    except dist.DistError:  # the store went with rank 0, which kept it
+        return 1
 
 
 @contextmanager
 def beating() -> Iterator[None]:
     """Tell the others from a thread that this process is alive, whatever it does in here; at last, that it failed."""
-    store, ended = _store(), threading.Event()
-
-    def beat() -> None:
-        with suppress(dist.DistError):  # the store went with the others
-            while not ended.wait((TIMEOUT / 60).total_seconds()):
-                store.add(BEATS, 1)
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
+    store = _store()
     try:
-        yield
+        with _repeating((TIMEOUT / 60).total_seconds(), lambda: store.add(BEATS, 1)):
+            yield
     except BaseException:
         with suppress(dist.DistError):
             store.set(FAILED, "")
         raise
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Answer from a thread the roll call of a process that waited too long, whatever this one waits for in here."""
+    store, group = _store(), dist.group.WORLD
+
+    def answer() -> None:
+        if store.check([HANGS]):
+            _answer(store, group)
+
+    with _repeating((TIMEOUT / 120).total_seconds(), answer):
+        yield
+
+
+@contextmanager
+def _repeating(seconds: float, function: Callable[[], object]) -> Iterator[None]:
+    """A thread calls the function every so many seconds, as long as the store is there."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        with suppress(dist.DistError):  # the store went with the others
+            while not ended.wait(seconds):
+                function()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
     finally:
         ended.set()
         thread.join(POLL)
@@ -100,23 +130,60 @@ def wait_for_first() -> None:
         raise ProcessLostError("the first process of this training ended", speaker=1) from error
 
 
-def _silent_ranks() -> list[int]:
-    """Those that do not answer a roll call of all that wait for them; none where it cannot be held."""
-    silent: list[int] = []
+def _lost(*, timed_out: bool) -> ProcessLostError:
+    """That a process ended; or hangs, which all learn from the first of them that waited too long.
+
+    gloo closes the connections of that process, so the others see them closed before their own time is over.
+    """
     with suppress(dist.DistError):
-        store, end = _store(), time.monotonic() + (TIMEOUT / 20).total_seconds()
-        store.set(f"{WAITING}/{dist.get_rank()}", "")
-        while time.monotonic() < end:
-            silent = [rank for rank in range(dist.get_world_size()) if not store.check([f"{WAITING}/{rank}"])]
-            time.sleep(POLL)
+        if timed_out:
+            _store().set(HANGS, "")
+        if timed_out or _is_hanging():
+            return _hang(_silent_ranks())
+    return ProcessLostError(
+        "another process of this training ended; if it wrote no message, the system killed it", speaker=speaker()
+    )
+
+
+def _is_hanging() -> bool:
+    """Whether a process has waited too long, rather than ended; one that failed has said so before it ended."""
+    store, end = _store(), time.monotonic() + GRACE
+    while not store.check([HANGS]):
+        if store.check([SPEAKER]) or time.monotonic() > end:
+            return False
+        time.sleep(POLL)
+    return True
+
+
+def _silent_ranks() -> list[int]:
+    """Those that do not answer a roll call, or have not come to what this process waited for."""
+    store, end = _store(), time.monotonic() + (TIMEOUT / 20).total_seconds()
+    count = _answer(store, dist.group.WORLD)
+
+    def is_silent(rank: int) -> bool:
+        key = f"{WAITING}/{rank}"
+        return not store.check([key]) or int(store.get(key)) < count
+
+    silent = list(range(dist.get_world_size()))
+    while silent and time.monotonic() < end:
+        silent = [rank for rank in silent if is_silent(rank)]
+        time.sleep(POLL)
     return silent
+
+
+def _answer(store: Store, group: dist.ProcessGroup | None) -> int:
+    """Say how many collectives this process has entered: who waits in vain has entered more than who hangs."""
+    assert group is not None
+    count: int = group._get_sequence_number_for_group()  # type: ignore[attr-defined]  # torch does not declare it
+    store.set(f"{WAITING}/{group.rank()}", str(count))
+    return count
 
 
 def _hang(ranks: Sequence[int]) -> ProcessLostError:
     who = f"rank {', '.join(map(str, ranks))}" if ranks else "another process"
     return ProcessLostError(
         f"{who} of this training hangs: nothing came from it for {TIMEOUT.total_seconds() / 60:.3g} minutes",
-        speaker=min(set(range(len(ranks) + 1)) - set(ranks)),  # the first that does not hang itself
+        speaker=speaker(),
     )
 
 

@@ -15,14 +15,22 @@ import torch.distributed as dist
 from torch import Tensor
 
 from clearhead.data import IGNORED
-from clearhead.training.lost_processes import TIMEOUT, beating, naming_the_lost, ready, wait_for_first
+from clearhead.training.lost_processes import (
+    TIMEOUT,
+    answering,
+    beating,
+    naming_the_lost,
+    ready,
+    speaker,
+    wait_for_first,
+)
 
 _is_alone = ContextVar("_is_alone", default=False)
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process's rank among `world_size`. Every method but `rows` is called by all of them, or they wait."""
+    """This process's rank among `world_size`. All call the methods, or wait, but for `rows`, `speaker`, `answering`."""
 
     rank: int = 0
     world_size: int = 1
@@ -82,6 +90,14 @@ class Processes:
         with naming_the_lost():
             dist.all_reduce(largest, dist.ReduceOp.MAX)
         return tuple(largest.tolist())
+
+    def speaker(self) -> int:
+        """The rank that tells why the training ends: of those that ask, the first."""
+        return speaker() if self.world_size > 1 else self.rank
+
+    def answering(self) -> AbstractContextManager[None]:
+        """In here who waits for this process in vain learns where it is."""
+        return answering() if self.world_size > 1 else nullcontext()
 
     def at_work(self) -> AbstractContextManager[None]:
         """In here rank 0 may take any time until the next `from_first`; the others know that it is alive."""

@@ -5,6 +5,7 @@ import math
 import os
 import platform
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -52,13 +53,33 @@ def shared(verb: Callable[P, Run]) -> Callable[P, Run]:
 
     @wraps(verb)
     def in_processes(*args: P.args, **kwargs: P.kwargs) -> Run:
-        with join_processes() as group:
+        with join_processes() as group, telling_once(group):
             if not group.is_first:
                 return Run(follow(group).folder)
             with group.at_work():
                 return verb(*args, **kwargs)
 
     return in_processes
+
+
+@contextmanager
+def telling_once(group: Processes) -> Iterator[None]:
+    """One process tells why all end: the one that fails, or the first that loses one which was killed or hangs.
+
+    Raises:
+        ProcessLostError: this one is to tell that another was lost.
+        SilentExit: another process tells it.
+    """
+    try:
+        with group.answering():
+            yield
+    except ProcessLostError as error:
+        if error.speaker == group.rank:
+            raise
+        raise SilentExit(error.exit_code) from None
+    except Exception:
+        group.speaker()
+        raise
 
 
 def shares_weights(config: RunConfig) -> bool:
@@ -170,8 +191,8 @@ def follow(group: Processes) -> RunFolder:
     """Take every step of the first process's training; write and show nothing.
 
     Raises:
-        ProcessLostError: another process was lost, which this one is to tell.
-        SilentExit: the training was stopped, or another process was lost, which that or a third one has told.
+        ProcessLostError: another process was lost.
+        SilentExit: the training was stopped, which the first process tells.
     """
     try:
         work: dict[str, Any] = json.loads(group.from_first(None))
@@ -190,10 +211,6 @@ def follow(group: Processes) -> RunFolder:
                     take_part(event, training)
     except KeyboardInterrupt:
         raise SilentExit(InterruptedRunError.exit_code) from None
-    except ProcessLostError as error:
-        if error.speaker == group.rank:
-            raise
-        raise SilentExit(error.exit_code) from None
     return run
 
 
