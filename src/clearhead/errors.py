@@ -64,11 +64,15 @@ class OutputError(ClearheadError):
 
 
 class SilentExit(SystemExit):
-    """The end of a process that has nothing to say, because another one of the same training has said why."""
+    """The end of a process that has nothing to say, because another one of the same training has said why.
 
-    def __init__(self, exit_code: int) -> None:
+    Attributes:
+        sentence: what this one knows of it, for `--json`, whose object is due in any case.
+    """
+
+    def __init__(self, exit_code: int, sentence: str = "") -> None:
         super().__init__(exit_code)
-        self.exit_code = exit_code
+        self.exit_code, self.sentence = exit_code, sentence
 
 
 def _own_lines(error: BaseException) -> "Iterator[str]":

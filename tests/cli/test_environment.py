@@ -9,7 +9,9 @@ import pytest
 import torch  # noqa: F401
 from child_processes import finish
 
+from clearhead.cli import command
 from clearhead.cli.environment import load_workflow
+from clearhead.errors import ClearheadError, SilentExit
 
 CHILD = """
 import gc
@@ -66,3 +68,32 @@ def test_nothing_is_lost_at_the_end(end: str) -> None:
 def test_an_end_whose_output_nobody_takes_is_the_ordinary_one() -> None:
     lost = "print('lost'); os.close(1)"
     assert end_of(f"{lost}; leave(0)").returncode == end_of(lost).returncode == 120
+
+
+LOST = "another process of this training ended"
+
+
+@pytest.mark.parametrize(
+    ("rank", "end", "out", "err"),
+    [
+        (0, SilentExit(1, LOST), f'{{"error": "{LOST}", "exit_code": 1}}\n', ""),  # the object is due, whoever tells it
+        (1, SilentExit(1, LOST), "", ""),
+        (1, ClearheadError(LOST), "", f"clearhead: {LOST}\n"),  # its standard output is nobody's
+    ],
+)
+def test_json_is_that_of_the_first_process(
+    rank: int,
+    end: BaseException,
+    out: str,
+    err: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def fail(argv: list[str]) -> int:
+        raise end
+
+    monkeypatch.setattr(command, "_dispatch", fail)
+    monkeypatch.setenv("RANK", str(rank))
+    assert command.run(["train", "my.txt", "--json"]) == 1
+    shown = capfd.readouterr()
+    assert (shown.out, shown.err) == (out, err)

@@ -7,6 +7,7 @@ from keyword import iskeyword
 from clearhead.cli import interrupts
 from clearhead.cli.environment import (
     collector_at_rest,
+    is_first_process,
     keep_standard_handles,
     leave,
     leave_output_to_the_first,
@@ -70,25 +71,26 @@ def run_process() -> None:
 
 def run(argv: list[str]) -> int:
     """Run one command; a person's mistake becomes one sentence and its exit code."""
+    as_json = "--json" in argv and is_first_process()  # whose standard output the object has
     with printable_streams() as out:
         try:
             code = _dispatch(argv)
         except OutputError as error:
             code = 0 if error.nobody_reads or out.error else _fail(error, as_json=False)
         except ClearheadError as error:
-            code = _fail(error, as_json="--json" in argv)
+            code = _fail(error, as_json=as_json)
         except SilentExit as end:
-            code = end.exit_code
+            code = _fail(end, as_json=True) if as_json else end.exit_code
         except KeyboardInterrupt as interrupt:
-            code = _fail(_cause(interrupt), as_json="--json" in argv)
+            code = _fail(_cause(interrupt), as_json=as_json)
         except Exception as error:
             if not interrupts.were_heard():  # else it is what a library made of the interruption
                 raise
-            code = _fail(_cause(error), as_json="--json" in argv)
+            code = _fail(_cause(error), as_json=as_json)
         except SystemExit as request:  # of argparse after its help, or of a third Ctrl-C
             code = request.code if isinstance(request.code, int) else 0
             if code == InterruptedRunError.exit_code:
-                code = _fail(_cause(request), as_json="--json" in argv)
+                code = _fail(_cause(request), as_json=as_json)
         return _settle(out, code)
 
 
@@ -147,11 +149,12 @@ def _refuse_what_is_no_text(argv: list[str]) -> None:
         raise DataError("standard input is closed; pipe something into it, or name a file instead of -")
 
 
-def _fail(error: ClearheadError, *, as_json: bool) -> int:
+def _fail(error: ClearheadError | SilentExit, *, as_json: bool) -> int:
     """Say it once: in one line, or in the object."""
     interrupts.ignore()
+    sentence = error.sentence if isinstance(error, SilentExit) else str(error)
     if as_json:
-        standard_output().write(json_line({"error": in_flags(str(error)), "exit_code": error.exit_code}))
+        standard_output().write(json_line({"error": in_flags(sentence), "exit_code": error.exit_code}))
     else:
-        notice(str(error))
+        notice(sentence)
     return error.exit_code

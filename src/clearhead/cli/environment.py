@@ -39,9 +39,14 @@ def keep_standard_handles() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest that is free, which is this one
 
 
+def is_first_process() -> bool:
+    """Whether this is rank 0 of those that torchrun started, or alone."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 def leave_output_to_the_first() -> None:
     """Of several processes that torchrun started with the same command, only rank 0 prints its result."""
-    if int(os.environ.get("RANK", "0")) > 0:
+    if not is_first_process():
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

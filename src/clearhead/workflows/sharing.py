@@ -76,7 +76,7 @@ def telling_once(group: Processes) -> Iterator[None]:
     except ProcessLostError as error:
         if error.speaker == group.rank:
             raise
-        raise SilentExit(error.exit_code) from None
+        raise SilentExit(error.exit_code, str(error)) from None
     except Exception:
         group.speaker()
         raise
