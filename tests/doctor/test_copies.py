@@ -98,3 +98,23 @@ def test_settings_that_refuse_to_be_copied_are_shared() -> None:
     assert vars(copy)["every"][0]["settings"] is model.config
     assert copy.head is not model.head
     assert check(model).verdict == "healthy"
+
+
+class Computed(nn.Module):
+    """It keeps a table that was computed from weights, with its graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(97, 16), nn.Linear(16, 97)
+        self.table = nn.Linear(3, 16)(torch.randn(64, 3))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.embedding(ids) + self.table[: ids.shape[1]])  # type: ignore[no-any-return]
+
+
+def test_a_tensor_with_a_graph_is_copied_without_it() -> None:
+    model = Computed()
+    model_copy = copied(model)
+    ids = torch.randint(97, (2, 5))
+    assert torch.equal(model_copy(ids), model(ids))
+    assert model_copy.table is not model.table

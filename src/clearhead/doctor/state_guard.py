@@ -130,6 +130,7 @@ def copied(model: nn.Module) -> nn.Module:
     """
     held = _held_by(model)
     memo: dict[int, object] = {id(value): value for value in held if not _can_be_copied(value)}
+    memo |= {id(value): value.detach().clone() for value in held if isinstance(value, Tensor) and not value.is_leaf}
     rebound: list[tuple[FunctionType, FunctionType]] = []
     for function in (value for value in held if isinstance(value, FunctionType) and value.__closure__):
         cells = tuple(CellType() for _ in function.__closure__ or ())

@@ -15,17 +15,20 @@ from itertools import islice, product
 from torch import nn
 
 from clearhead.doctor.calling.convention import Convention
-from clearhead.doctor.calling.inputs import role_of
+from clearhead.doctor.calling.inputs import PLAIN, TOKENS, role_of
 from clearhead.doctor.calling.lengths import is_width, length_of_source, lengths_near
 from clearhead.doctor.calling.names import (
     CACHE,
     CONTAINER,
     FLAG,
     MASK,
+    OF_ROWS,
+    OF_TYPES,
     START,
     fillers_of_aside,
     is_aside,
     parameters_of,
+    signature_of,
 )
 from clearhead.doctor.calling.numbers import form_of_width, forms_of, lengths_told, numbers_of, spans_of
 from clearhead.doctor.calling.sizes import (
@@ -48,20 +51,6 @@ ROUNDS = 6  # through all arguments
 SHALLOW = 8  # modules in one call of a model
 STEPS = 4  # towards a size
 NAMES = 12  # in a dict
-PLAIN = [  # what reads no tokens
-    "zeros (B)", "halves (B)", "halves (B, 1)", "False (B)", "True (B, T, T)", "0", "1", "None", "False", "device",
-]  # fmt: skip
-TOKENS = (
-    "ids", "ids as (B, T, 1)", "ids as an array", "ids as a pair with positions", "ids as (B, T, 2) with positions",
-)  # fmt: skip
-OF_TYPES = {
-    "bool": ["False", "True"],
-    "int": ["0", "1", "2", "4"],
-    "float": ["0.5", "1.0", "0"],
-    "str": ["text"],
-    "device": ["device"],
-}
-OF_ROWS = re.compile(r"^(t|y|c|noise|sigma|cond|class\w*|labels?|time_?\w*|step\w*|index|users?(_ids?)?)$")
 
 
 @dataclass
@@ -108,7 +97,7 @@ class Climb:
             before, best = best, self._with_names(best)
             for name, _ in best.convention.call:
                 best = self._better(best, self._refilled(best, name))
-            for moves in (self._of_other_lengths, self._alike, self._resized, self._in_parts, self._level):
+            for moves in (self._of_other_lengths, self._alike, self._in_parts, self._resized, self._level):
                 best = self._better(best, moves(best))
                 if best != before:
                     break
@@ -141,14 +130,15 @@ class Climb:
     def _with_dict(self, tried: CallAttempt, name: str) -> Iterator[CallAttempt]:
         """With a dict for one argument, if the model looks up names in it."""
         convention, call = tried.convention, tuple(part for part in tried.convention.call if part[0] != name)
-        other = replace(tried, convention=replace(convention, call=call, dicts=(*convention.dicts, name)))
-        if (known := self._with_names(other)) != other:
+        inner = "" if name in (parameter.name for parameter in parameters_of(self.model)) else "."
+        other = replace(tried, convention=replace(convention, call=call, dicts=(*convention.dicts, inner + name)))
+        if (known := self._with_names(other)) != other or inner:
             yield known
 
     def _refilled(self, tried: CallAttempt, name: str) -> Iterator[CallAttempt]:
         """With everything else that one argument may be, the likeliest first."""
         parameter = next((p for p in parameters_of(self.model) if p.name == name), None)
-        if parameter and name not in tried.convention.dicts:
+        if (parameter or tried.convention.dicts) and name not in tried.convention.dicts:
             yield from self._with_dict(tried, name)
         declared = str(parameter.annotation) if parameter and parameter.annotation is not parameter.empty else ""
         plain = next((values for word, values in OF_TYPES.items() if re.search(rf"\b{word}\b", declared)), [])
@@ -159,8 +149,10 @@ class Climb:
 
     def _tokens(self, tried: CallAttempt) -> list[str]:
         """The forms in which it may read tokens."""
-        numbers = [form for width in self._numbers(tried)[:8] for form in form_of_width(width)]
-        return [*TOKENS[:1], *(f"ids{form}" for form in dict.fromkeys((*self.forms, *numbers))), *TOKENS[1:]]
+        widths = self._numbers(tried)[:8]
+        numbers = dict.fromkeys((*self.forms, *(form for width in widths for form in form_of_width(width))))
+        several = (f"ids as {width} ids{turned}" for width in widths for turned in ("", " in rows"))
+        return [*TOKENS[:1], *(f"ids{form}" for form in numbers), *TOKENS[1:], *several]
 
     def _alike(self, tried: CallAttempt) -> Iterator[CallAttempt]:
         """All that holds tokens in one form; or with time first."""
@@ -273,6 +265,8 @@ def _starts(climb: Climb, start: Convention) -> Iterator[CallAttempt]:
     required = [(p.name, _likeliest(p.name)) for p in parameters if p.default is p.empty]
     optional = [p.name for p in parameters if p.default is None and not (CACHE.search(p.name) or FLAG.search(p.name))]
     of_rows = {name: "zeros (B)" for name, filler in required if filler == "ids" and OF_ROWS.search(name)}
+    if not required and any(p.kind is p.VAR_POSITIONAL for p in signature_of(climb.model)):
+        required = [("*0", "ids"), ("*1", "ids")]
     calls = [tuple(required), (*required, *((name, "None") for name in optional[:4]))]
     if len(of_rows) < sum(filler == "ids" for _, filler in required):
         calls.insert(0, tuple((name, of_rows.get(name, filler)) for name, filler in required))

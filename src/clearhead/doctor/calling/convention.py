@@ -16,28 +16,38 @@ from clearhead.doctor.calling.outputs import Path, arrange, follow, recorded_out
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.state_guard import CPU
 
+NOTHING = torch.zeros(0)
+
 
 class NamedInputs(dict[str, object]):
     """Inputs by name, for models that take dicts or objects.
 
-    `requested`: the names that were asked for, and whether each may be absent.
+    `requested`: the names that were asked for, and whether each may be absent. `missed`: of those that it was asked
+    whether it has them, the last that it has not.
     """
 
     def __init__(self, inputs: Mapping[str, object]) -> None:
         super().__init__(inputs)
         self.requested: dict[str, bool] = {}
+        self.missed = ""
 
     def __getitem__(self, name: str) -> object:
         if isinstance(name, str):
             self.requested[name] = False
         value = super().__getitem__(name)
-        return value[...] if isinstance(value, Tensor) else value  # an operation, so that who gets further is known
+        looked_up = (value if isinstance(value, Tensor) else NOTHING)[...][...]  # two operations: it got further
+        return looked_up if isinstance(value, Tensor) else value
 
     def get(self, name: str, default: object = None) -> object:
         """What it holds under a name, which is noted as well; None stands for what is absent."""
         self.requested.setdefault(name, True)
         value = super().get(name)
         return default if value is None else value
+
+    def __contains__(self, name: object) -> bool:
+        if super().get(str(name)) is None:
+            self.missed = str(name)
+        return super().get(str(name)) is not None
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("_") or hasattr(Tensor, name):  # asked whether it is a tensor
@@ -50,10 +60,11 @@ class Convention:
     """How a model is called and where its logits are.
 
     Args:
-        call: parameters of `forward`, and what each of them is given.
+        call: parameters of `forward`, and what each of them is given; those of *args are called *0, *1 and so on.
         output: the path to the logits in what it returns.
         time_first: tensors of ids are (T, B).
-        dicts: parameters that take a dict of the inputs by name; `call` says what is under its names.
+        dicts: parameters that take a dict of the inputs by name, and, behind a dot, names in it that take another;
+            `call` says what is under its names.
         gives: logits of each token, one output for each row, as a classifier does, or one for each pair of rows.
         drops_last: it drops the last token itself, as a target only; it is given one token more.
         adds_first: it puts a token of its own in front; the logits of that one are left out.
@@ -102,7 +113,7 @@ class Convention:
 
     def held(self, inputs: Inputs) -> list[dict[str, object]]:
         """Where the same ids stand for several inputs: for each of these, the others as these rows give them."""
-        read = {name: filler for name, filler in self.call if name and role_of(filler) == "ids"}
+        read = {name: filler for name, filler in self.call if name[0] != "*" and role_of(filler) == "ids"}
         values = {name: filler_of(filler)(inputs, self.time_first) for name, filler in read.items()}
         return [{other: value for other, value in values.items() if other != name} for name in values] or [{}]
 
@@ -121,7 +132,7 @@ class Convention:
         if self.inner:
             return f"the output of {self.inner} in {replace(self, inner='', output=self.output[1:]).sentence}"
         if self.dicts:
-            return f"model({', '.join(['{...}'] * len(self.dicts))})" + whole
+            return f"model({', '.join('{...}' for name in self.dicts if name[0] != '.')})" + whole
         return f"model({', '.join(arguments)}){returned}{whole}" + (" with time first" if self.time_first else "")
 
     def raw(self, model: nn.Module, inputs: Inputs, /, **more: object) -> object:
@@ -146,24 +157,31 @@ class Convention:
             filled = [(name, _in_double(value)) for name, value in filled]
         if self.unbatched:
             filled = [(name, self._of_one_row(value)) for name, value in filled]
-        arguments = {name: self._typed(name, value) for name, value in filled if name} | {**more}
-        unnamed = [value for name, value in filled if not name]
+        arguments = {name: self._typed(name, value) for name, value in filled if name[0] != "*"} | {**more}
+        unnamed = [value for name, value in filled if name[0] == "*"]
         if self.dicts:
-            named, own = arguments, {parameter.name for parameter in signature_of(model)}
-            arguments = {name: value for name, value in named.items() if name in own}
-            arguments |= {name: NamedInputs(named) for name in self.dicts}
+            own = {parameter.name for parameter in signature_of(model)}
+            named = arguments | {name[1:]: NamedInputs(arguments) for name in self.dicts if name[0] == "."}
+            arguments = {name: value for name, value in arguments.items() if name in own}
+            arguments |= {name: NamedInputs(named) for name in self.dicts if name[0] != "."}
         positional = [p.name for p in signature_of(model) if p.kind is p.POSITIONAL_ONLY and p.name in arguments]
         return [*unnamed, *(arguments.pop(name) for name in positional)], arguments
 
     def requested(self, model: nn.Module, inputs: Inputs) -> dict[str, bool]:
         """The names that the model looks up in its dicts, and whether each may be absent."""
         unnamed, arguments = self._arguments(model, inputs.longer if self.drops_last else inputs, {})
-        with attempt(), torch.no_grad():
+        with attempt() as attempted, torch.no_grad():
             model(*unnamed, **arguments)
         names = dict[str, bool]()
-        for batch in (value for value in (*unnamed, *arguments.values()) if isinstance(value, NamedInputs)):
+        batches = [value for value in (*unnamed, *arguments.values()) if isinstance(value, NamedInputs)]
+        for batch in batches:
+            inside = {name: part for name, part in batch.items() if isinstance(part, NamedInputs)}
+            batches += inside.values()
             for name, optional in batch.requested.items():
                 names[name] = optional and names.get(name, True)
+            if attempted.failed and batch.missed:
+                names[batch.missed] = False
+            names = {name: optional for name, optional in names.items() if name not in inside}
         return names
 
     def _step_by_step(self, model: nn.Module, inputs: Inputs) -> Tensor:
@@ -183,6 +201,7 @@ class Convention:
             return torch.cat([self.logits(model, inputs.rows(chunk), **more) for chunk in filled])[:rows]
         output = here(follow(self.raw(model, inputs, **more), self.output), self.device)
         if self.gives != "tokens":
+            output = output[None] if self.unbatched else output
             return spread(output, columns, paired=self.gives == "pairs")
         length = columns + self.adds_first
         if (self.time_first or self.returns_time_first) and tuple(output.shape[:2]) == (length, rows):

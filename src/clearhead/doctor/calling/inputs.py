@@ -134,8 +134,8 @@ def filler_of(name: str) -> Filler:
         ids = FILLERS[role](inputs, time_first)
         if not isinstance(ids, Tensor):
             return None
-        if form in ("an array", "(B, T, 1)"):
-            return ids.numpy() if form == "an array" else ids[..., None]
+        if form == "an array":
+            return ids.numpy()
         if form not in PAIRED:
             return as_numbers(ids, name)
         positions = torch.arange(ids.shape[0 if time_first else 1]).expand(ids.shape[::-1] if time_first else ids.shape)
@@ -179,3 +179,10 @@ FILLERS: dict[str, Filler] = {
     **{f"source keep: {form}": keep_filler(form, True) for form in KEEP_FORMS},
     **{f"causal: {form}": lambda inputs, _, make=make: make(inputs) for form, make in CAUSAL_FORMS.items()},  # type: ignore[misc]
 }
+PLAIN = [  # what reads no tokens
+    "zeros (B)", "halves (B)", "halves (B, 1)", "False (B)", "True (B, T, T)", "0", "1", "None", "False", "device",
+]  # fmt: skip
+TOKENS = (
+    "ids", "ids as 1 ids", "ids as 1 ids in rows", "ids as an array", "ids as a pair with positions",
+    "ids as (B, T, 2) with positions",
+)  # fmt: skip

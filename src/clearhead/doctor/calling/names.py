@@ -52,6 +52,14 @@ TIME_FIRST = re.compile(
     r"(?<!,)(?<!, )\b(seq_len|T)\s*,\s*\w+\s*=\s*\w+\.(shape|size)",
     re.I,
 )
+OF_TYPES = {
+    "bool": ["False", "True"],
+    "int": ["0", "1", "2", "4"],
+    "float": ["0.5", "1.0", "0"],
+    "str": ["text"],
+    "device": ["device"],
+}
+OF_ROWS = re.compile(r"^(t|y|c|noise|sigma|cond|class\w*|labels?|time_?\w*|step\w*|index|users?(_ids?)?)$")
 
 Call = tuple[tuple[str, str], ...]  # (parameter, name of its filler), in order
 PAD_ID = re.compile(r"(^|_)pad(ding)?_?(token_?)?(id|idx|index)$|^pad(_token)?$", re.I)
@@ -129,8 +137,8 @@ def suggestions(model: nn.Module, named: Sequence[str] = ()) -> Iterator[Call]:
         strong = [name for name in optional if re.search(r"^(decoder_)?input_ids$|^(src|tgt|ids|idx|tokens|x)$", name)]
         yield from _calls(strong or optional[:1], strong)
         if not parameters:
-            yield (("", "ids"),)
-            yield (("", "source"), ("", "ids"))
+            yield (("*0", "ids"),)
+            yield (("*0", "source"), ("*1", "ids"))
     tokens = [name for name in required or optional[:1] if not is_aside(name)]
     labels = [name for name in optional if LABELS.search(name) and not is_aside(name)]
     if len(tokens) == 1 and len(required) < 2:  # without targets, some models give the logits of the last token alone

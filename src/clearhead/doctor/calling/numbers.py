@@ -25,12 +25,18 @@ LENGTH_NAMES = re.compile(
     r"^(seq|sequence|context|window|history|input|in|src|source)_?(len|length)$|^(look_?back|window(_size)?|n?_?time_?steps)$"
 )
 FORM = re.compile(
-    r" as (?:(?P<width>\d+) (?P<whole>whole )?numbers(?P<turned> in rows)?|(?P<sizes>\d+(?: x \d+)+) pixels)$"
+    r" as (?:(?P<width>\d+) (?:(?P<whole>whole )?numbers|(?P<ids>ids))(?P<turned> in rows)?"
+    r"|(?P<sizes>\d+(?: x \d+)+) pixels)$"
 )
 
 
 def holds_numbers(filler: str) -> bool:
     """Whether it stands for numbers that were put in the place of ids."""
+    return has_sizes(filler) and not filler.endswith((" ids", " ids in rows"))
+
+
+def has_sizes(filler: str) -> bool:
+    """Whether it stands for numbers, or for several ids at each place."""
     return FORM.search(filler) is not None
 
 
@@ -49,7 +55,10 @@ def as_numbers(ids: Tensor, filler: str) -> Tensor:
     assert form is not None
     if form["width"]:
         width = int(form["width"])
-        numbers = ids[..., None].expand(*ids.shape, width or 1).float() if form["whole"] else _table((width or 1,))[ids]
+        copies = ids[..., None].expand(*ids.shape, width or 1)
+        numbers = (
+            copies.contiguous() if form["ids"] else copies.float() if form["whole"] else _table((width or 1,))[ids]
+        )
         if not width:
             return numbers[..., 0]
         return numbers.transpose(-1, -2) if form["turned"] else numbers

@@ -101,12 +101,12 @@ def spread(output: Tensor, columns: int, *, paired: bool) -> Tensor:
 def find_row_output(value: object, rows: int, *, whole: bool) -> Path | None:
     """The way to the first tensor that holds one output for each row: numbers, or if `whole`, such as a picture.
 
-    What lies deeper is rather a record of the layers.
+    What lies deeper is rather a record of the layers. `rows`: 0 if there is no axis of them.
     """
     paths = [
         (leaf.dim() > 2 and not whole, len(path) > 1, leaf.dim() > 2, number, path)
         for number, (path, leaf) in enumerate(leaves(value))
-        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() and len(leaf) == rows
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() and len(leaf) == (rows or len(leaf))
     ]
     is_barred, *_, path = min(paths, default=(True, None))
     return None if is_barred else path

@@ -7,7 +7,7 @@ from math import prod
 
 from clearhead.doctor.calling.inputs import role_of
 from clearhead.doctor.calling.names import TARGET, is_of_source
-from clearhead.doctor.calling.numbers import PIXELS, holds_numbers, is_picture
+from clearhead.doctor.calling.numbers import PIXELS, has_sizes, is_picture
 from clearhead.doctor.calling.trial import CallAttempt
 
 LARGEST, LONGEST = 4096, 128  # size of an axis, and length of a row
@@ -41,7 +41,7 @@ def sizes_of(tried: CallAttempt) -> dict[Size, int]:
     if tried.convention.has_source:
         sizes["S", 0] = tried.S
     for name, filler in tried.convention.call:
-        if holds_numbers(filler):
+        if has_sizes(filler):
             sizes |= {(name, index): number for index, number in enumerate(numbers_in(filler))}
     return sizes
 

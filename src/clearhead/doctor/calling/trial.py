@@ -232,11 +232,13 @@ def with_output(
     rows = len(inputs.ids)
     if located := _with_logits(convention, inputs, value, vocab_size):
         return located
-    path = find_row_output(value, rows, whole=convention.reads_numbers)
+    path = find_row_output(value, 0 if convention.unbatched else rows, whole=convention.reads_numbers)
     if path is None:
         return None
     if convention.at_once:
-        return replace(convention, output=path, gives="rows")
+        changed = replace(inputs, ids=torch.cat([1 - inputs.ids[:1], inputs.ids[1:]]))
+        mixes = rows > 1 and _differ(follow(convention.raw(model, changed), path)[1:], follow(value, path)[1:])
+        return None if mixes else replace(convention, output=path, gives="rows")  # else its rows are tokens
     fewer = inputs.rows(torch.arange(rows - 2))
     with attempt() as attempted, torch.no_grad():
         shape = tuple(follow(convention.raw(model, fewer), path).shape)
@@ -249,10 +251,8 @@ def with_output(
 def _with_inner(
     model: nn.Module, convention: Convention, inputs: Inputs, value: object, vocab_size: int | None
 ) -> Convention | None:
-    """The same where nothing but single numbers are returned, as losses are: the last module gives logits."""
-    returned = tensors(value)
-    is_loss = any(part.is_floating_point() for part in returned) and all(part.numel() == 1 for part in returned)
-    if not is_loss or convention.reads_pictures:  # whose parts may be hidden or in any order inside
+    """The same where nothing is returned, or single numbers such as losses: the last module gives logits."""
+    if any(part.numel() > 1 for part in tensors(value)) or convention.reads_pictures:  # parts may be hidden inside
         return None
     weighted = [name for name, module in model.named_modules() if name and next(module.parameters(), None) is not None]
     with recorded_outputs(model, weighted) as outputs:
