@@ -10,7 +10,7 @@ from torch import Tensor
 
 from clearhead.config import SamplingConfig
 from clearhead.errors import UsageError
-from clearhead.inference.requests import GenerationRequest, new_requests, sample_ahead
+from clearhead.inference.requests import GenerationRequest, new_requests
 from clearhead.inference.sampling import (
     DRAWN_AHEAD,
     draw,
@@ -21,6 +21,7 @@ from clearhead.inference.sampling import (
     row_seeds,
     sample,
 )
+from clearhead.inference.sampling_ahead import sample_ahead
 
 # few distinct values, so that ties are common, and extreme ones
 logit = st.sampled_from([-1e4, -30.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 30.0, 1e4])

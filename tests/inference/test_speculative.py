@@ -9,7 +9,8 @@ import torch
 from clearhead.config import EngineConfig, ModelConfig, SamplingConfig
 from clearhead.errors import UsageError
 from clearhead.inference import stream_ids
-from clearhead.inference.requests import GenerationRequest, new_requests, probs_ahead
+from clearhead.inference.requests import GenerationRequest, new_requests
+from clearhead.inference.sampling_ahead import probs_ahead
 from clearhead.inference.speculative import ModelDrafter, NgramDrafter, SuffixAutomaton
 from clearhead.inference.verification import DraftTokens
 from clearhead.models import DecoderLM

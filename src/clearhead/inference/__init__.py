@@ -7,9 +7,9 @@ from clearhead.inference.engine import Engine
 from clearhead.inference.evaluation import evaluate, token_losses
 from clearhead.inference.filling import Candidate, Filled, fill
 from clearhead.inference.generation import Piece, TextCodec, encode_prompt, generate, stream, stream_ids
-from clearhead.inference.requests import TextOptions, TokenLogprobs
 from clearhead.inference.sampling import sample
 from clearhead.inference.scoring import CorpusScores, can_score, corpus_scores, require_sacrebleu
+from clearhead.inference.text_options import TextOptions, TokenLogprobs
 from clearhead.inference.translation import Translation, translate
 from clearhead.models import Evaluation
 from clearhead.models.eval_mode import evaluating

@@ -1,8 +1,8 @@
 """Continuous batching: texts advance at their own pace, join at any time, and may gain several tokens per step."""
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import ExitStack
 from itertools import chain
 from types import TracebackType
 from typing import Self
@@ -12,18 +12,13 @@ from torch import Tensor
 from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.errors import ClearheadError, UsageError
 from clearhead.inference.decoder_backend import DecoderBackend
+from clearhead.inference.drafting import Drafting
 from clearhead.inference.engine import DEFAULT, Engine, as_engine
 from clearhead.inference.ids import known_ids
 from clearhead.inference.kv_context import PREFILL_TOKENS, KVContext
-from clearhead.inference.requests import (
-    PLAIN,
-    FinishReason,
-    GenerationRequest,
-    TextOptions,
-    TokenLogprobs,
-    new_requests,
-)
+from clearhead.inference.requests import FinishReason, GenerationRequest, new_requests
 from clearhead.inference.speculative import drafter_for
+from clearhead.inference.text_options import PLAIN, TextOptions, TokenLogprobs
 from clearhead.inference.verification import DraftTokens, verify
 from clearhead.models import CausalLM
 from clearhead.models.eval_mode import OnNotice, evaluating
@@ -80,7 +75,8 @@ class GenerationBatch:
         self._context = KVContext(
             self._model, on_notice, slots=slots or 0, prompt_tokens=prompt_tokens or PREFILL_TOKENS
         )
-        self._drafter = drafter_for(self._engine.config, draft, model.config.vocab_size)
+        drafter = drafter_for(self._engine.config, draft, model.config.vocab_size)
+        self._drafting = Drafting(drafter, on_notice)
         self._models = [self._model] if draft is None else [self._model, draft]
         self._backend: DecoderBackend | None = None  # chosen with the first texts, and kept: it decides their last bits
         self._waiting = deque[GenerationRequest]()
@@ -183,11 +179,7 @@ class GenerationBatch:
             raise
         self._reading, self._pieces = [], None
         sampled = verify(requests, logits, DraftTokens([[] for _ in requests]))
-        with self._without_drafts_on_failure():
-            if self._drafter is not None:
-                prompts, new_tokens = _prompts_and_length(requests)
-                self._drafter.prefill(prompts, new_tokens)
-                self._drafter.accept([*([] for _ in self._requests), *sampled])
+        self._drafting.begin(*_prompts_and_length(requests), [*([] for _ in self._requests), *sampled])
         self._requests += requests
         scored = (request for request in requests if request.on_logits and request.is_live)
         self.prompt_logprobs |= {request.name: request.prompt_logprobs for request in scored}
@@ -237,16 +229,6 @@ class GenerationBatch:
             self._waiting.extendleft(reversed(alive))
         self._reading, self._pieces = [], None
 
-    @contextmanager
-    def _without_drafts_on_failure(self) -> Iterator[None]:
-        """Where the drafter fails, texts go on without drafts: they are the same."""
-        try:
-            yield
-        except ClearheadError as error:
-            self._drafter = None
-            if self._on_notice:
-                self._on_notice(f"nothing is drafted any more: {error}")
-
     def _fail(self, request: GenerationRequest, error: ClearheadError) -> None:
         self.failed[request.name], self.finish_reasons[request.name] = error, "error"
         request.finish("error")
@@ -254,13 +236,10 @@ class GenerationBatch:
     def _decode(self) -> dict[int, list[int]]:
         """Read the last token of each text, and what was drafted after it; sample the next."""
         rows = [row for row, request in enumerate(self._requests) if request.name not in self._paused]
-        drafted = DraftTokens([[] for _ in self._requests])
-        with self._without_drafts_on_failure():
-            if self._drafter is not None:
-                most = [0] * len(self._requests)
-                for row in rows:
-                    most[row] = self._requests[row].max_draft_tokens(self._context.room(row))
-                drafted = self._drafter.draft(most, self._requests)
+        most = [0] * len(self._requests)
+        for row in rows if self._drafting else ():
+            most[row] = self._requests[row].max_draft_tokens(self._context.room(row))
+        drafted = self._drafting.draft(most, self._requests)
         with_logits = [row for row in rows if any(drafted.tokens) or self._requests[row].needs_logits]
         without = [row for row in rows if row not in with_logits]
         steps = dict[int, tuple[list[int], Tensor | None]]()
@@ -269,9 +248,7 @@ class GenerationBatch:
                 steps |= zip(group, self._advance(group, drafted), strict=True)
             except ClearheadError:  # which of them it is shows when each goes on alone; what others get is the same
                 steps |= {row: self._advance_alone(row, drafted) for row in group}
-        with self._without_drafts_on_failure():
-            if self._drafter is not None:
-                self._drafter.accept([steps[row][0] if row in steps else [] for row in range(len(self._requests))])
+        self._drafting.accept([steps[row][0] if row in steps else [] for row in range(len(self._requests))])
         pairs = [(self._requests[row], steps[row]) for row in rows]
         return {request.name: self._append(request, *step) for request, step in pairs if request.is_live}
 
@@ -308,8 +285,7 @@ class GenerationBatch:
             return
         failed = [row for row, request in enumerate(self._requests) if request.finish_reason == "error"]
         self._context.reorder(rows, failed)
-        if self._drafter is not None:
-            self._drafter.reorder(rows)
+        self._drafting.reorder(rows)
         self._requests = [self._requests[row] for row in rows]
         self._paused &= self.live
 

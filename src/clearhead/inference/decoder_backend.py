@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from clearhead.config import Dtype
-from clearhead.inference.requests import GenerationRequest, present_in, sample_ahead
+from clearhead.inference.requests import GenerationRequest
+from clearhead.inference.sampling_ahead import present_in, sample_ahead
 from clearhead.models import CausalLM, DecoderLM, rows_at_once
 from clearhead.native import NativeDecoder, SamplingInputs
 from clearhead.parts import DecoderCache, SlotRows

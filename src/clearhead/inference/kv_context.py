@@ -12,7 +12,8 @@ from clearhead.errors import InputError
 from clearhead.inference.decoder_backend import DecoderBackend, EagerDecoderBackend
 from clearhead.inference.prefixes import Row, longest_shared
 from clearhead.inference.prompt_reading import PromptReader
-from clearhead.inference.requests import GenerationRequest, OnLogits
+from clearhead.inference.requests import GenerationRequest
+from clearhead.inference.text_options import OnLogits
 from clearhead.models import CausalLM
 from clearhead.models.eval_mode import OnNotice
 from clearhead.parts import SlotCache

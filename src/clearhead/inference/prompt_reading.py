@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead.inference.decoder_backend import DecoderBackend
 from clearhead.inference.prefixes import Row
-from clearhead.inference.requests import OnLogits
+from clearhead.inference.text_options import OnLogits
 from clearhead.models.eval_mode import refuse_not_finite
 from clearhead.parts import SlotCache, SlotRows
 

@@ -1,19 +1,16 @@
 """The state of each request: its sampling, its draft length, and when its text ends."""
 
-import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from clearhead.config import SamplingConfig
-from clearhead.errors import UsageError
-from clearhead.inference.sampling import DRAWN_AHEAD, draw, filter_logits, row_seeds, sample
+from clearhead.inference.sampling import DRAWN_AHEAD, row_seeds
+from clearhead.inference.text_options import PLAIN, OnLogits, TextOptions, TokenLogprobs, token_logprobs
 from clearhead.models.eval_mode import refuse_not_finite
 
 # What a random number is for: a token, accepting a draft token, and the token in place of a rejected one.
@@ -21,66 +18,6 @@ Purpose = Literal["token", "accept", "resample"]
 PURPOSES = get_args(Purpose)
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 FIRST_DRAFT_LENGTH, MAX_DRAFT_LENGTH = 4, 16
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """What a text may ask for beside its sampling, by the names of OpenAI's interface.
-
-    Args:
-        logprobs: report the log-probability of each token, and of that many of the likeliest.
-        prompt_logprobs: the same for each token of the prompt but the first, before which the model knows nothing.
-        prompt_only: read the prompt and write nothing, whatever `max_new_tokens` says.
-        logit_bias: added to the logits of some tokens.
-        presence_penalty: subtracted from the logit of a token that the text has written already.
-        frequency_penalty: the same, for each time that it has.
-        stop_ids: tokens that end the text, besides eos.
-
-    Raises:
-        UsageError: `logprobs` or `prompt_logprobs` is negative, or a bias or penalty is not finite.
-    """
-
-    logprobs: int | None = None
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    stop_ids: frozenset[int] = frozenset()
-    prompt_logprobs: int | None = None
-    prompt_only: bool = False
-
-    def __post_init__(self) -> None:
-        for name, number in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
-            if number is not None and number < 0:
-                raise UsageError(f"`{name}` must be at least 0, not {number}")
-        numbers = (*self.logit_bias.values(), self.presence_penalty, self.frequency_penalty)
-        if not all(map(math.isfinite, numbers)):
-            raise UsageError("`logit_bias`, `presence_penalty` and `frequency_penalty` must be finite numbers")
-
-    @property
-    def changes_logits(self) -> bool:
-        """Whether tokens are sampled from other logits than the model's."""
-        return bool(self.logit_bias or self.presence_penalty or self.frequency_penalty)
-
-
-class TokenLogprobs(NamedTuple):
-    """The natural logarithm of a token's probability, as the model has it, and of the likeliest tokens there."""
-
-    logprob: float
-    top: list[tuple[int, float]]
-    token: int
-
-
-PLAIN = TextOptions()
-OnLogits = Callable[[int, Tensor], None]  # sees the logits (T, V) of a prompt after its token of this number and on
-
-
-def token_logprobs(logits: Tensor, tokens: Sequence[int], top: int) -> list[TokenLogprobs]:
-    """Of these tokens, and of the `top` likeliest in their places, by the logits (T, V); T may be more."""
-    log_probs = logits[: len(tokens)].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
-    values, ids = log_probs.topk(min(top, log_probs.shape[-1]))
-    chosen = log_probs.gather(1, torch.tensor(tokens, dtype=torch.int64, device=log_probs.device)[:, None])[:, 0]
-    rows = zip(chosen.tolist(), tokens, ids.tolist(), values.tolist(), strict=True)
-    return [TokenLogprobs(own, list(zip(*likeliest, strict=True)), token) for own, token, *likeliest in rows]
 
 
 class GenerationRequest:
@@ -220,90 +157,3 @@ def new_requests(
     return [
         GenerationRequest(name, prompt, config, seed=own, end=end, options=options) for name, (prompt, own) in pairs
     ]
-
-
-def present_in(requests: Sequence[GenerationRequest], vocab_size: int) -> Tensor:
-    """Whether each token is in each text, (B, V), 1 or 0; all 0 for a text without a repetition penalty."""
-    present = torch.zeros(len(requests), vocab_size, dtype=torch.uint8, device="cpu")
-    for row, request in enumerate(requests):
-        present[row, list(request.present)] = 1
-    return present
-
-
-Compute = Callable[
-    [Sequence[GenerationRequest], Tensor, Tensor], Tensor
-]  # requests of one config, logits, draft tokens
-
-
-def sample_ahead(requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor:
-    """Sample a token at each of the last T positions, assuming the draft tokens are right: (B, T).
-
-    Each position has its own random number, so that a text does not depend on its drafts.
-
-    Args:
-        requests: B requests.
-        logits: (B, T, V), the last ones for the token after all draft tokens.
-        draft_tokens: (B, G) draft tokens of each text; G >= T - 1.
-    """
-    return _by_config(_sample, requests, logits, draft_tokens)
-
-
-def probs_ahead(requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor:
-    """The probabilities (B, T, V) that `sample_ahead` samples from."""
-    return _by_config(_probs, requests, logits, draft_tokens)
-
-
-def sample_from(
-    requests: Sequence[GenerationRequest], probs: Tensor, ahead: Sequence[int], purposes: Sequence[Purpose]
-) -> Tensor:
-    """Sample a token (B,) for each text, `ahead` tokens after its last, from weights (B, V) that need not sum to 1."""
-    numbers = [request.uniforms(offset, 1, why) for request, offset, why in zip(requests, ahead, purposes, strict=True)]
-    return draw(probs.log(), torch.tensor(numbers, device=probs.device).flatten())
-
-
-def _by_config(compute: Compute, requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor:
-    """Apply `compute` once per sampling config; usually there is one."""
-    refuse_not_finite(logits)
-    if any(request.options.changes_logits for request in requests):
-        logits = torch.stack([request.adjusted(own) for request, own in zip(requests, logits, strict=True)])
-    groups: dict[int, list[int]] = {}
-    for row, request in enumerate(requests):
-        groups.setdefault(id(request.config), []).append(row)
-    if len(groups) == 1:
-        return compute(requests, logits, draft_tokens)
-    parts = [compute([requests[row] for row in some], logits[some], draft_tokens[some]) for some in groups.values()]
-    order = torch.tensor(list(chain(*groups.values())), device=logits.device)
-    return torch.cat(parts)[order.argsort()]
-
-
-def _sample(requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor:
-    config, present = requests[0].config, _present(requests, logits, draft_tokens)
-    uniforms = None if config.greedy else _uniforms(requests, draft_tokens.shape[1] + 1, logits)
-    tokens = sample(logits.flatten(0, 1), config, uniforms, present)  # (B, T, V) -> (B * T, V) -> (B * T,)
-    return tokens.view(logits.shape[:2])
-
-
-def _probs(requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor:
-    rows = logits.flatten(0, 1)  # (B, T, V) -> (B * T, V)
-    probs = filter_logits(rows, requests[0].config, _present(requests, logits, draft_tokens)).softmax(
-        -1
-    )  # at least float32
-    return probs.view(logits.shape)
-
-
-def _uniforms(requests: Sequence[GenerationRequest], end: int, logits: Tensor) -> Tensor:
-    """The random numbers (B * T,) of the T positions before `end`."""
-    T = logits.shape[1]
-    numbers = [request.uniforms(end - T, T) for request in requests]
-    return torch.tensor(numbers, device=logits.device).flatten()  # (B, T) -> (B * T,)
-
-
-def _present(requests: Sequence[GenerationRequest], logits: Tensor, draft_tokens: Tensor) -> Tensor | None:
-    """Whether each token occurs before each position if the drafts are right, (B * T, V); None without a penalty."""
-    if requests[0].config.repetition_penalty == 1:
-        return None
-    (B, T, V), G = logits.shape, draft_tokens.shape[1]
-    present = torch.zeros(B, G + 1, V, dtype=torch.int32, device=draft_tokens.device)
-    present[:, 0] = present_in(requests, V).to(draft_tokens.device)
-    present[:, 1:].scatter_(2, draft_tokens[:, :, None], 1)
-    return (present.cumsum(1) > 0)[:, G + 1 - T :].flatten(0, 1)  # (B, T, V) -> (B * T, V)

@@ -10,7 +10,8 @@ from clearhead.config import EngineConfig
 from clearhead.errors import UsageError
 from clearhead.inference.engine import Engine
 from clearhead.inference.kv_context import KVContext
-from clearhead.inference.requests import GenerationRequest, probs_ahead, sample_ahead, sample_from
+from clearhead.inference.requests import GenerationRequest
+from clearhead.inference.sampling_ahead import probs_ahead, sample_ahead, sample_from
 from clearhead.inference.verification import DraftTokens, matching_prefix
 from clearhead.models import CausalLM
 

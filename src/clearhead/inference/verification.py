@@ -6,7 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from clearhead.inference.requests import GenerationRequest, Purpose, probs_ahead, sample_ahead, sample_from
+from clearhead.inference.requests import GenerationRequest, Purpose
+from clearhead.inference.sampling_ahead import probs_ahead, sample_ahead, sample_from
 
 
 class DraftTokens(NamedTuple):

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from clearhead.config import SamplingConfig
 from clearhead.errors import ClearheadError
 from clearhead.inference import GenerationBatch, TextOptions, TokenLogprobs
-from clearhead.inference.requests import PLAIN, FinishReason
+from clearhead.inference.requests import FinishReason
+from clearhead.inference.text_options import PLAIN
 
 LOG = logging.getLogger(__name__)
 
