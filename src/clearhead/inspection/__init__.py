@@ -7,6 +7,8 @@ from clearhead.lazy import attach
 
 TYPE_CHECKING = False  # as `typing` has it, which takes a while to load
 if TYPE_CHECKING:  # what type checkers and editors see; below is the same, loaded when it is first touched
+    from clearhead.inspection.attention.cell import AttentionCell as AttentionCell
+    from clearhead.inspection.attention.cell import attention_cell as attention_cell
     from clearhead.inspection.attention.view import AttentionView as AttentionView
     from clearhead.inspection.attention.view import attend as attend
     from clearhead.inspection.attribution.contributions import Contributions as Contributions
@@ -48,6 +50,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.inspection.heads.ablation import mean_activations as mean_activations
     from clearhead.inspection.heads.ablation import without as without
     from clearhead.inspection.heads.ablation import without_head as without_head
+    from clearhead.inspection.heads.ablation import without_heads as without_heads
     from clearhead.inspection.heads.ablation_table import AblationTable as AblationTable
     from clearhead.inspection.heads.measures import HeadTable as HeadTable
     from clearhead.inspection.heads.measures import measure_heads as measure_heads
@@ -65,6 +68,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
+        "attention.cell": ("AttentionCell", "attention_cell"),
         "attention.view": ("AttentionView", "attend"),
         "attribution.contributions": ("Contributions", "direct_logit_attribution"),
         "attribution.tokens": ("attribute",),
@@ -81,7 +85,15 @@ __getattr__, __dir__, __all__ = attach(
         "curves.report": ("Measurement", "Sample", "TrainingReport", "render"),
         "curves.svg": ("Series", "chart", "picture"),
         "curves.terminal": ("draw",),
-        "heads.ablation": ("ablate", "at_heads", "at_positions", "mean_activations", "without", "without_head"),
+        "heads.ablation": (
+            "ablate",
+            "at_heads",
+            "at_positions",
+            "mean_activations",
+            "without",
+            "without_head",
+            "without_heads",
+        ),
         "heads.ablation_table": ("AblationTable",),
         "heads.measures": ("HeadTable", "measure_heads"),
         "memorization": ("Memorization", "measure_memorization"),

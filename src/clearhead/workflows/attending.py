@@ -9,7 +9,7 @@ from clearhead.inspection.attention.view import default_kind
 from clearhead.inspection.capture.sites import AttentionKind
 from clearhead.options import has_arguments
 from clearhead.workflows.hardware import enough_memory
-from clearhead.workflows.prompts import read_prompt
+from clearhead.workflows.prompts import Prompt, read_prompt
 from clearhead.workflows.runs.folder import RunFolder
 
 
@@ -41,8 +41,23 @@ def attend(
     """
     with enough_memory("give a shorter text"):
         prompt = read_prompt(run, text, target, device=device, on_notice=on_notice)
-        of = of or default_kind(prompt.model)
-        sources = prompt.source_labels or prompt.labels
-        queries = sources if of == "encoder" else prompt.labels
-        keys = prompt.labels if of == "self" else sources
-        return inspection.attend(prompt.model, prompt.inputs, queries, keys, of=of, layer=layer, head=head)
+        return attention_of(prompt, of, layer, head)
+
+
+def attention_of(
+    prompt: Prompt, of: AttentionKind | None = None, layer: int | None = None, head: int | None = None
+) -> AttentionView:
+    """The same of a prompt that is read already.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong.
+    """
+    of = of or default_kind(prompt.model)
+    queries, keys = sides(prompt, of)
+    return inspection.attend(prompt.model, prompt.inputs, queries, keys, of=of, layer=layer, head=head)
+
+
+def sides(prompt: Prompt, of: AttentionKind) -> tuple[list[str], list[str]]:
+    """A text for each token that attends, and for each that is attended to."""
+    sources = prompt.source_labels or prompt.labels
+    return (sources if of == "encoder" else prompt.labels), (prompt.labels if of == "self" else sources)

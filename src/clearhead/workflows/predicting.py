@@ -10,7 +10,7 @@ from clearhead.inference.text_stream import INCOMPLETE
 from clearhead.inspection import Prediction
 from clearhead.options import has_arguments
 from clearhead.workflows.hardware import enough_memory
-from clearhead.workflows.prompts import PART, read_prompt, token_labels
+from clearhead.workflows.prompts import PART, Prompt, read_prompt, token_labels
 from clearhead.workflows.runs.folder import RunFolder
 
 
@@ -41,16 +41,25 @@ def predict(
     """
     with enough_memory("give a shorter text"):
         prompt = read_prompt(run, text, target, device=device, on_notice=on_notice)
-        return inspection.predict(
-            prompt.model,
-            prompt.inputs,
-            prompt.labels,
-            prompt.following,
-            speller(prompt.tokenizer),
-            objective=prompt.run.config.objective,
-            top_k=top_k,
-            lens=lens,
-        )
+        return prediction_of(prompt, top_k=top_k, lens=lens)
+
+
+def prediction_of(prompt: Prompt, *, top_k: int = 10, lens: bool = False) -> Prediction:
+    """The same of a prompt that is read already.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong.
+    """
+    return inspection.predict(
+        prompt.model,
+        prompt.inputs,
+        prompt.labels,
+        prompt.following,
+        speller(prompt.tokenizer),
+        objective=prompt.run.config.objective,
+        top_k=top_k,
+        lens=lens,
+    )
 
 
 def speller(tokenizer: Tokenizer) -> Callable[[int | None, int], str]:

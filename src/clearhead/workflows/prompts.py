@@ -18,6 +18,7 @@ from clearhead.models import EncoderDecoder, LanguageModel
 from clearhead.workflows.hardware import choose_device
 from clearhead.workflows.runs.find import open_folder
 from clearhead.workflows.runs.folder import RunFolder
+from clearhead.workflows.tasks import Tokenizers
 
 START, END, PAD, PART = "⟨start⟩", "⟨end⟩", "⟨pad⟩", "⋯"  # labels of tokens that add no text; PART: of a character
 
@@ -69,16 +70,28 @@ def read_prompt(
         ClearheadError: one sentence on what is wrong.
     """
     opened = open_folder(run)
-    objective = opened.config.objective
-    if target is not None and objective != "seq2seq":
-        raise UsageError(f"{opened.folder} is no translator, so it takes no `target`")
-    if not text.strip() if objective == "seq2seq" else not text:
-        raise UsageError("there is no text to read; give one, such as 'Once upon a time'")
-    model = opened.model().to(choose_device(device))
+    _refuse_text(opened, text, target)
+    return prompt_of(opened, opened.model().to(choose_device(device)), opened.tokenizers, text, target, on_notice)
+
+
+def prompt_of(
+    run: RunFolder,
+    model: LanguageModel,
+    tokenizers: Tokenizers,
+    text: str,
+    target: str | None = None,
+    on_notice: OnNotice | None = None,
+) -> Prompt:
+    """The same of a run whose model and tokenizers are in memory already.
+
+    Raises:
+        ClearheadError: one sentence on what is wrong.
+    """
+    _refuse_text(run, text, target)
     if isinstance(model, EncoderDecoder):
-        return _read_pair(opened, model, text, target, on_notice)
-    tokenizer, limit = opened.tokenizer, model.config.block_size
-    is_masked = objective == "masked"
+        return _read_pair(run, model, tokenizers, text, target, on_notice)
+    tokenizer, limit = tokenizers[1], model.config.block_size
+    is_masked = run.config.objective == "masked"
     ids = _masked_ids(tokenizer, text) if is_masked else list(map(int, tokenizer.encode(text)))
     if len(ids) > limit:
         ids = ids[-limit:]
@@ -86,7 +99,15 @@ def read_prompt(
             on_notice(f"the text has more tokens than the model's block_size of {limit}: only the last ones are read")
     following = [None if token == tokenizer.mask else token for token in ids] if is_masked else [*ids[1:], None]
     inputs = (torch.tensor([ids], device=model.device),)
-    return Prompt(opened, model, tokenizer, inputs, token_labels(tokenizer, ids), following)
+    return Prompt(run, model, tokenizer, inputs, token_labels(tokenizer, ids), following)
+
+
+def _refuse_text(run: RunFolder, text: str, target: str | None) -> None:
+    objective = run.config.objective
+    if target is not None and objective != "seq2seq":
+        raise UsageError(f"{run.name} is no translator, so it takes no `target`")
+    if not text.strip() if objective == "seq2seq" else not text:
+        raise UsageError("there is no text to read; give one, such as 'Once upon a time'")
 
 
 def _masked_ids(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -97,9 +118,14 @@ def _masked_ids(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def _read_pair(
-    opened: RunFolder, model: EncoderDecoder, text: str, target: str | None, on_notice: OnNotice | None
+    run: RunFolder,
+    model: EncoderDecoder,
+    tokenizers: Tokenizers,
+    text: str,
+    target: str | None,
+    on_notice: OnNotice | None,
 ) -> Prompt:
-    source_tokenizer, tokenizer = opened.tokenizers
+    source_tokenizer, tokenizer = tokenizers
     limit, end = model.config.block_size, tokenizer.end_of_document
     if target is None:
         config = TranslationConfig(engine="eager")
@@ -117,7 +143,7 @@ def _read_pair(
     row = [model.config.first_token(end), *target_ids]
     inputs = (torch.tensor([ids], device=model.device) for ids in (source_ids, row))
     labels, source_labels = [START, *token_labels(tokenizer, target_ids)], token_labels(source_tokenizer, source_ids)
-    return Prompt(opened, model, tokenizer, tuple(inputs), labels, [*target_ids, end], source_labels)
+    return Prompt(run, model, tokenizer, tuple(inputs), labels, [*target_ids, end], source_labels)
 
 
 def token_labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:

@@ -4,7 +4,7 @@ A part that writes zero is out of the residual stream. Where the rest of the mod
 average, its mean is the fairer replacement (Wang et al. 2022, arXiv 2211.00593, section 2.1, of means over a data set).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import cast
 
@@ -61,6 +61,22 @@ def without_head(site: AttentionSite, head: int, means: Means | None = None) -> 
     """Edits after which a head of the attention writes nothing, or the mean of what it writes (`mean_activations`)."""
     name = path(site.name, MIXED)
     return {name: at_heads(0.0 if means is None else means[name], head)}
+
+
+def without_heads(model: nn.Module, heads: Iterable[tuple[AttentionKind, int, int]]) -> Edits:
+    """Edits after which these heads, each a kind, a layer and a number, write nothing.
+
+    Raises:
+        UsageError: the model has no such attention.
+    """
+    sites = {(site.kind, site.layer): site for site in attention_sites(model)}
+    chosen = dict[str, set[int]]()
+    for kind, layer, head in heads:
+        site = sites.get((kind, layer))
+        if site is None or not 0 <= head < site.module.n_heads:
+            raise UsageError(f"the model has no head {head} in layer {layer} of the kind '{kind}'")
+        chosen.setdefault(path(site.name, MIXED), set()).add(head)
+    return {name: at_heads(0.0, *numbers) for name, numbers in chosen.items()}
 
 
 def without(names: Sequence[str], means: Means | None = None) -> Edits:

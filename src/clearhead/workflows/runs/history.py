@@ -121,7 +121,7 @@ class History:
         """What the records tell. `record_of` has checked their values by kind, which no type of a mapping can say."""
         history = cls()
         for record in records:
-            history._take(record, record["step"])
+            history.take(record)
         return history
 
     @property
@@ -135,7 +135,9 @@ class History:
         best = set() if self.best is None else {self.best}
         return Curve(tuple(self.train), tuple(sorted({*self.validation} | best)), floor, bytes_per_token)
 
-    def _take(self, record: Mapping[str, Any], step: int) -> None:
+    def take(self, record: Mapping[str, Any]) -> None:
+        """One more record, as `record_of` gave it."""
+        step = record["step"]
         loss = record.get("loss")
         match record.get("kind"):
             case "step":
