@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from clearhead.config.serving import ServerConfig
 from clearhead.server import create_app
@@ -18,7 +19,13 @@ PATIENCE = 60  # seconds
 @contextmanager
 def running(runs: Sequence[RunFolder], config: ServerConfig | None = None) -> Iterator[str]:
     """The address of a server of these runs."""
-    app = create_app(runs, config)
+    with running_app(create_app(runs, config)) as url:
+        yield url
+
+
+@contextmanager
+def running_app(app: ASGIApp) -> Iterator[str]:
+    """The address of an application."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=5))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

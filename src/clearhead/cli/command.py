@@ -25,6 +25,7 @@ VERBS = {
     "chat": "chat with a model that was trained for it",
     "fill": "fill in masked words with an encoder",
     "translate": "translate sentences, lines or files",
+    "studio": "open the runs in a browser: train, look inside, write",
     "serve": "serve runs over HTTP, as OpenAI's clients expect it",
     "evaluate": "measure a model on a text, or a translator on references",
     "import": "turn a Hugging Face model into a run",

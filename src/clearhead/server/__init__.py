@@ -10,5 +10,8 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.server.app import create_app as create_app
     from clearhead.server.serving import Listening as Listening
     from clearhead.server.serving import serve as serve
+    from clearhead.server.studio.opening import open_studio as open_studio
 
-__getattr__, __dir__, __all__ = attach(__name__, {"app": ("create_app",), "serving": ("Listening", "serve")})
+__getattr__, __dir__, __all__ = attach(
+    __name__, {"app": ("create_app",), "serving": ("Listening", "serve"), "studio.opening": ("open_studio",)}
+)

@@ -14,7 +14,7 @@ from clearhead.server.admission import Admission
 from clearhead.server.http.errors import EXCEPTION_HANDLERS
 from clearhead.server.http.guard import Guard
 from clearhead.server.http.model_thread import quick_switches
-from clearhead.server.loaded_runs import LoadedRuns
+from clearhead.server.loaded_runs import ListRuns, LoadedRuns
 from clearhead.server.openai import chat, completions, embeddings, models
 from clearhead.workflows.runs.folder import RunFolder
 
@@ -41,12 +41,15 @@ ROUTES: Sequence[BaseRoute] = [
 ]
 
 
-def create_app(runs: Sequence[RunFolder], config: ServerConfig | None = None) -> Starlette:
+def create_app(
+    runs: Sequence[RunFolder] | ListRuns, config: ServerConfig | None = None, routes: Sequence[BaseRoute] = ()
+) -> Starlette:
     """The ASGI application that serves these runs; `request.app.state` holds `config`, `runs` and `metrics`.
 
     Args:
-        runs: to serve, by their names; they are loaded when somebody asks for them.
+        runs: to serve, by their names; they are loaded when somebody asks for them. A function lists those of now.
         config: its limits; the address is `serve`'s.
+        routes: that come before those of the server.
     """
 
     @asynccontextmanager
@@ -57,7 +60,7 @@ def create_app(runs: Sequence[RunFolder], config: ServerConfig | None = None) ->
             finally:
                 await app.state.runs.close(min(CLOSING_SECONDS, app.state.config.shutdown_seconds))
 
-    app = Starlette(routes=list(ROUTES), exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
+    app = Starlette(routes=[*routes, *ROUTES], exception_handlers=EXCEPTION_HANDLERS, lifespan=lifespan)
     app.router.redirect_slashes = False  # a redirection would lead wherever the Host header says
     app.state.config = config = config or ServerConfig()
     app.state.runs = LoadedRuns(runs, config)

@@ -16,6 +16,7 @@ from clearhead.server.texts import BusyError
 from clearhead.suggestions import did_you_mean
 from clearhead.wording import listed
 from clearhead.workflows.hardware import choose_device, memory
+from clearhead.workflows.runs.digests import WEIGHTS
 from clearhead.workflows.runs.folder import RunFolder
 
 LOG = logging.getLogger(__name__)
@@ -24,6 +25,7 @@ CLOSING_SECONDS = 30.0  # a run that nobody uses has nothing to end
 GIB = 2**30
 
 MakeRun = Callable[[str, RunFolder, ServerConfig], LoadedRun]
+ListRuns = Callable[[], Sequence[RunFolder]]
 
 
 class LoadedRuns:
@@ -33,32 +35,32 @@ class LoadedRuns:
     loading. If the runs' memory passes the limit, the least recently used ones are dropped, never one that is in use.
     """
 
-    def __init__(self, runs: Sequence[RunFolder], config: ServerConfig, make: MakeRun = LoadedRun) -> None:
+    def __init__(self, runs: Sequence[RunFolder] | ListRuns, config: ServerConfig, make: MakeRun = LoadedRun) -> None:
         """
         Args:
-            runs: the first is the default.
+            runs: the first is the default. A function lists those that there are now; a run whose model was saved
+                anew is then loaded anew.
             config: of the server.
             make: what stands for a loaded run; it is loaded with `load`.
 
         Raises:
             UsageError: two have the same name.
         """
-        twice = [name for name, number in Counter(run.name for run in runs).items() if number > 1]
-        if twice:
-            raise UsageError(f"two runs are called {twice[0]}, so requests could not name them; rename one's folder")
-        self._folders = {run.name: run for run in runs}
+        self._is_live = callable(runs)
+        self._list_runs: ListRuns = runs if callable(runs) else _fixed(runs)
         self._config, self._make = config, make
         total = memory(choose_device(config.device)) or 8 * GIB
         self._limit = total / 2 if config.memory_gib is None else config.memory_gib * GIB
         self._loading = dict[str, asyncio.Task[LoadedRun]]()  # by name, the least recently used first
         self._runs = dict[str, LoadedRun]()  # of those whose loading has begun
         self._bytes = dict[str, float]()
+        self._versions = dict[str, int]()  # of the weights that were loaded, where they may change
         self._users = Counter[str]()
         self._is_closed = False
 
     def names(self) -> list[str]:
         """Those that can be used, the default first."""
-        return [*self._folders]
+        return [run.name for run in self._list_runs()]
 
     def folder(self, name: str | None) -> RunFolder:
         """The folder of a run, by its name; of the default by None.
@@ -66,12 +68,14 @@ class LoadedRuns:
         Raises:
             HttpError: 404, there is none.
         """
-        if name is None and self._folders:
-            return next(iter(self._folders.values()))
-        if name is None or name not in self._folders:
-            hint = did_you_mean(name or "", self.names()) or f"; the models here are {listed(self.names(), 5)}"
+        folders = {run.name: run for run in self._list_runs()}
+        if name is None and folders:
+            return next(iter(folders.values()))
+        if name is None or name not in folders:
+            known = f"; the models here are {listed([*folders], 5)}" if folders else ""
+            hint = did_you_mean(name or "", [*folders]) or known
             raise HttpError(404, f"there is no such model here{hint}", "model", "model_not_found")
-        return self._folders[name]
+        return folders[name]
 
     @property
     def loaded(self) -> list[LoadedRun]:
@@ -81,7 +85,7 @@ class LoadedRuns:
 
     def refusal(self) -> HttpError | None:
         """The error of any request for texts, where every run is in memory and its queue is full."""
-        runs = [self._runs.get(name) for name in self._folders]
+        runs = [self._runs.get(name) for name in self.names()]
         queues = [run.texts for run in runs if run is not None and run.texts is not None]
         if len(queues) < len(runs) or any(queue.n_texts < queue.capacity for queue in queues):
             return None
@@ -114,6 +118,8 @@ class LoadedRuns:
     async def _run(self, name: str) -> LoadedRun:
         if self._is_closed:
             raise HttpError(503, "the server is stopping", retry_after=1)
+        if self._is_live and self._is_free(name) and self._versions[name] != _version(self.folder(name)):
+            await self._drop(name)
         task = self._loading.pop(name, None)
         if task is None or (task.done() and _failed(task)):
             task = asyncio.ensure_future(self._load(name))
@@ -121,15 +127,20 @@ class LoadedRuns:
         self._loading[name] = task  # the last: it is the most recently used
         return await asyncio.shield(task)
 
+    def _is_free(self, name: str) -> bool:
+        """Whether a run is loaded, and used by nobody but who asks."""
+        return name in self._bytes and self._users[name] == 1 and self._loading[name].done()
+
     def _forget_failure(self, name: str, task: asyncio.Task[LoadedRun]) -> None:
         """The next request tries again; those who waited for this task may all have gone, or come back before it."""
         if _failed(task) and self._loading.get(name) is task:
             del self._loading[name]
 
     async def _load(self, name: str) -> LoadedRun:
-        folder = self._folders[name]
+        folder = self.folder(name)
         run: LoadedRun | None = None
         try:
+            self._versions[name] = _version(folder)  # before it is read: what comes later is seen at the next request
             needed = bytes_needed(folder, self._config)
             await self._make_room(name, needed)
             run = self._make(name, folder, self._config)
@@ -180,6 +191,21 @@ class LoadedRuns:
         await asyncio.to_thread(run.close, CLOSING_SECONDS)
         del run
         gc.collect()  # a model holds itself in circles
+
+
+def _fixed(runs: Sequence[RunFolder]) -> ListRuns:
+    twice = [name for name, number in Counter(run.name for run in runs).items() if number > 1]
+    if twice:
+        raise UsageError(f"two runs are called {twice[0]}, so requests could not name them; rename one's folder")
+    return lambda: runs
+
+
+def _version(folder: RunFolder) -> int:
+    """A number that changes when the run's weights are written; 0 where there are none."""
+    try:
+        return (folder.folder / WEIGHTS).stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _failed(task: asyncio.Task[LoadedRun]) -> bool:

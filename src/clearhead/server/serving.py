@@ -8,11 +8,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from clearhead.config.serving import ServerConfig
 from clearhead.errors import DataError, UsageError
 from clearhead.server.first_calls import curl_line, openai_lines
 from clearhead.workflows.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 NEEDED = ("starlette", "uvicorn")
 EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # an address to listen on -> where this machine finds it
@@ -47,9 +51,7 @@ def serve(
         DataError: a run cannot be used.
     """
     config = config or ServerConfig()
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        raise UsageError(f"serving needs {' and '.join(missing)}; install with: pip install 'clearhead[serve]'")
+    refuse_missing("serving")
     kinds = [_kind(run) for run in runs]
     if not kinds:
         raise UsageError("there is no run to serve; name at least one")
@@ -59,20 +61,52 @@ def serve(
             "the environment variable CLEARHEAD_TOKEN"
         )
     from clearhead.server.app import create_app
+
+    def ready(url: str) -> None:
+        needs_token = config.token is not None
+        on_ready(
+            Listening(
+                url,
+                tuple(run.name for run in runs),
+                needs_token,
+                curl_line(url, runs[0].name, kinds[0], needs_token=needs_token),
+                openai_lines(url, runs[0].name, kinds[0], needs_token=needs_token),
+            )
+        )
+
+    return listen(lambda: create_app(runs, config), config, ready)
+
+
+def listen(
+    make_app: Callable[[], "ASGIApp"], config: ServerConfig, on_ready: Callable[[str], None]
+) -> signal.Signals | None:
+    """Answer requests until SIGINT or SIGTERM, which it returns. Called in the main thread.
+
+    Args:
+        make_app: the application; called once the address is had.
+        config: the address and the limits.
+        on_ready: is told the URL, as soon as requests are answered.
+
+    Raises:
+        UsageError: the address is not to be had.
+    """
     from clearhead.server.http.limited_server import LimitedServer
 
     with closing(_listener(config)) as listener:
-        url, needs_token = _url(listener), config.token is not None
-        listening = Listening(
-            url,
-            tuple(run.name for run in runs),
-            needs_token,
-            curl_line(url, runs[0].name, kinds[0], needs_token=needs_token),
-            openai_lines(url, runs[0].name, kinds[0], needs_token=needs_token),
-        )
-        server = LimitedServer(create_app(runs, config), config, partial(on_ready, listening))
+        server = LimitedServer(make_app(), config, partial(on_ready, _url(listener)))
         server.run(sockets=[listener])
     return next((signal.Signals(number) for number in server.signals), None)
+
+
+def refuse_missing(what: str) -> None:
+    """Refuse what needs the extra where it is not installed.
+
+    Raises:
+        UsageError: it is not.
+    """
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"{what} needs {' and '.join(missing)}; install with: pip install 'clearhead[serve]'")
 
 
 def _kind(run: RunFolder) -> str:

@@ -8,6 +8,7 @@ header with the Host. Nothing is ever allowed to other origins (CORS).
 import hmac
 import re
 from ipaddress import ip_address
+from urllib.parse import quote
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -17,13 +18,14 @@ from clearhead.server.http.errors import HttpError, error_response
 
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+    "img-src 'self' data:; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 OPEN_PATHS = ("/", "/healthz")  # they hold nothing of anybody: no token is needed
-OPEN_FOLDER = "/page/"
+OPEN_FOLDERS = ("/page/", "/studio/page/")
+FRAMES = "/frame/"  # pages that a browser loads by itself, without the header: the key in their address opens them
 ADDRESS = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[^:\[\]/@\s]+)(:[0-9]{0,5})?")
 ANY_ADDRESS = ("0.0.0.0", "::")
 
@@ -48,7 +50,9 @@ class Guard:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(SECURITY_HEADERS)
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)  # a page that is complete in itself brings a stricter policy
             await send(message)
 
         try:
@@ -74,8 +78,12 @@ class Guard:
         if scope["method"] == "OPTIONS":
             raise HttpError(405, "no other origin is allowed to use this server, so there is nothing to ask for")
         path = scope["path"]
-        if self.token is not None and path not in OPEN_PATHS and not path.startswith(OPEN_FOLDER):
-            self._check_token(_only(headers, b"authorization") or "")
+        if self.token is None or path in OPEN_PATHS or path.startswith(OPEN_FOLDERS):
+            return
+        query: bytes = scope["query_string"]
+        if path.startswith(FRAMES) and hmac.compare_digest(query, f"key={_key(path, self.token)}".encode()):
+            return
+        self._check_token(_only(headers, b"authorization") or "")
 
     def _is_named(self, address: str) -> bool:
         """Whether an address, with any port, is one of this server's."""
@@ -103,6 +111,15 @@ class Guard:
                 "this server needs its token: send the header 'Authorization: Bearer TOKEN'",
                 code="invalid_api_key",
             )
+
+
+def frame_address(path: str, token: str | None) -> str:
+    """The address of a page below `FRAMES`, for those who know the token: its key opens this path and nothing else."""
+    return quote(path) if token is None else f"{quote(path)}?key={_key(path, token)}"
+
+
+def _key(path: str, token: str) -> str:
+    return hmac.new(token.encode(), path.encode(), "sha256").hexdigest()
 
 
 def _headers_of(error: HttpError) -> dict[str, str]:

@@ -1,0 +1,53 @@
+"""clearhead studio"""
+
+import argparse
+import os
+import signal
+
+from clearhead.cli.arguments import Parser, settings_of
+from clearhead.cli.console import Console
+from clearhead.cli.environment import load_workflow
+from clearhead.cli.output import notice
+from clearhead.config.serving import ServerConfig
+from clearhead.errors import InterruptedRunError
+from clearhead.server.first_calls import TOKEN_VARIABLE
+
+
+def parser() -> Parser:
+    """What `clearhead studio` understands."""
+    parser = Parser(
+        "studio",
+        "Open the runs here in a browser: train, look inside, write. Only this machine can reach it. Ctrl-C ends it.",
+        [
+            ("clearhead studio", "the newest run"),
+            ("clearhead studio my-1 --no-browser", "print the address only"),
+        ],
+    )
+    parser.add_argument("run", nargs="?", help="a folder or the name of a run under runs (default: newest)")
+    parser.add_argument("--no-browser", action="store_true", help="print the address without opening a browser")
+    parser.add_options(ServerConfig, "address, speed and limits")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show the studio, until a signal comes."""
+    options = settings_of(args, ServerConfig)
+    if token := os.environ.get(TOKEN_VARIABLE):
+        options.setdefault("token", token)
+    config = ServerConfig.read(options)
+    load_workflow("newest_run")
+    from clearhead import workflows
+    from clearhead.server import open_studio
+
+    console = Console(json=args.json)
+    name = workflows.open_folder(args.run).name if getattr(args, "run", None) else None
+
+    def show(address: str) -> None:
+        console.say(f"the studio is at {address} (Ctrl-C ends it)", "bold")
+        console.result({"url": address})
+
+    if open_studio(name, config, browser="no_browser" not in args, on_ready=show) is not signal.SIGINT:
+        return 0
+    if not args.json:  # the object has been printed
+        notice("interrupted")
+    return InterruptedRunError.exit_code

@@ -1,0 +1,49 @@
+"""The studio from its start to its end: its address, the token in it, and the browser."""
+
+import secrets
+import signal
+import webbrowser
+from collections.abc import Callable
+from threading import Thread
+from urllib.parse import urlencode
+
+from clearhead.config.serving import ServerConfig
+from clearhead.server.serving import listen, refuse_missing
+
+TOKEN_BYTES = 24
+PASTED = 64 * 2**20  # bytes of a text that is pasted to train on
+
+
+def open_studio(
+    run: str | None = None,
+    config: ServerConfig | None = None,
+    *,
+    browser: bool = True,
+    on_ready: Callable[[str], None] = lambda url: None,
+) -> signal.Signals | None:
+    """Open the studio of the runs under `runs`, until SIGINT or SIGTERM, which it returns. Called in the main thread.
+
+    Args:
+        run: the name of the one that is shown first; the newest without it.
+        config: the address and the limits. Without a token, one is drawn.
+        browser: whether to show it in this machine's browser.
+        on_ready: is told the address, with the token, as soon as requests are answered.
+
+    Raises:
+        UsageError: the extra is not installed, or the address is not to be had.
+    """
+    refuse_missing("the studio")
+    config = config or ServerConfig()
+    token = config.token or secrets.token_urlsafe(TOKEN_BYTES)
+    limits = {"token": token, "max_body_bytes": max(config.max_body_bytes, PASTED)}
+    config = config.model_copy(update=limits)
+    from clearhead.server.studio.app import create_studio
+
+    def ready(url: str) -> None:
+        # What stands behind # is never sent: the page reads it, keeps the token and takes it out of the address.
+        address = f"{url}/#{urlencode({'token': token, **({} if run is None else {'run': run})})}"
+        on_ready(address)
+        if browser:
+            Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+    return listen(lambda: create_studio(config), config, ready)
