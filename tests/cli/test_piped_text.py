@@ -1,6 +1,7 @@
 """A text that is piped in, and a text without quotes: what a shell makes of them, and that nothing waits for ever."""
 
 import os
+import shutil
 import socket
 import sys
 import threading
@@ -171,3 +172,17 @@ def test_a_run_that_is_not_there_is_no_text(call: Caller) -> None:
     assert "in quotes" not in call("evaluate", "gone", "a.txt", "b.txt").err
     Path("folder").mkdir()
     assert "folder is not a run" in call("generate", "folder", "Once").err
+
+
+def test_a_text_before_its_run_is_told_the_order(call: Caller, run: str) -> None:
+    shutil.copytree(run, "runs/letters-1")
+    for name in (run, "letters-1"):
+        err = call("predict", "Once", name).err
+        assert err.endswith(f"; the run comes first: clearhead predict {name} Once\n")
+
+
+def test_a_word_much_like_a_run_is_a_text_and_noticed(call: Caller, run: str) -> None:
+    shutil.copytree(run, "runs/letters-1")
+    sentence = "there is no run letter-1, so it is read as a text; did you mean letters-1"
+    assert sentence in call("predict", "letter-1").err.replace("'", "")
+    assert "there is no run" not in call("predict", "elephants").err

@@ -42,6 +42,12 @@ def test_what_differs_is_told_and_who_is_lowest() -> None:
     assert len(ch.load("a").history) == len(ch.load("b").history)
 
 
+def test_one_run_alone_is_told_what_it_lacks() -> None:
+    train("alone")
+    with pytest.raises(UsageError, match="name another one beside alone"):
+        ch.compare_runs("alone")
+
+
 def test_the_newest_trainings_are_compared_where_none_is_named() -> None:
     for name in ("first", "second", "third"):
         train(name)

@@ -4,8 +4,11 @@ import argparse
 import os
 
 from clearhead.cli.arguments import Parser
+from clearhead.cli.output import notice
 from clearhead.cli.standard_input import piped_text, short_text
 from clearhead.errors import DataError
+from clearhead.pages import one_line
+from clearhead.suggestions import did_you_mean
 from clearhead.wording import call
 
 
@@ -41,6 +44,12 @@ def split_run_and_text(args: argparse.Namespace, verb: str, name: str) -> tuple[
         except DataError as error:
             if os.path.exists(first):
                 raise
+            if second in [run.name for run in workflows.all_runs()] or os.path.isdir(second):
+                raise DataError(f"{error}; the run comes first: {call(verb, second, first)}") from None
             both = call(verb, f"{first} {second}")
             raise DataError(f"{error}; a text of several words goes in quotes: {both}") from None
-    return workflows.run_and_text(first, second)
+    which, text = workflows.run_and_text(first, second)
+    if which is None and text is not None and text != "-" and not text.count(" "):
+        if meant := did_you_mean(text, [run.name for run in workflows.all_runs()]):
+            notice(f"there is no run {one_line(text)}, so it is read as a text{meant}")
+    return which, text

@@ -65,6 +65,8 @@ def compare_runs(*runs: str | Path | RunFolder, out: str | Path | None = None) -
         ClearheadError: the page cannot be written.
     """
     chosen = [open_folder(run) for run in runs] or [run for run in all_runs() if run.metrics.exists()][:2]
+    if len(runs) == 1:
+        raise UsageError(f"a comparison needs two runs; name another one beside {chosen[0].name}: {runs_here()}")
     if len(chosen) < 2:
         raise UsageError(f"a comparison needs two runs, and {runs_here()}")
     names = _names(chosen)
