@@ -86,11 +86,27 @@ class LeftBehind(nn.Module):
         self.intensity = softplus(self.rate(self.body(x)))
 
 
+class Conditioned(nn.Module):
+    """A vector for the whole row beside its ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.picture, self.table, self.places = nn.Linear(24, D), nn.Embedding(V, D), nn.Embedding(64, D)
+        self.body, self.head = body(), nn.Linear(D, V)
+
+    def forward(self, features: Tensor, captions: Tensor) -> Tensor:
+        _, width = features.shape
+        assert width == self.picture.in_features
+        x = self.table(captions) + self.places(torch.arange(captions.shape[1]))
+        return self.head(self.body(x + self.picture(features)[:, None]))  # type: ignore[no-any-return]
+
+
 CALLS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "by position": (Clouds, "model(*0=ids as 3 numbers in rows, *1=ids as 3 numbers in rows), one output for each row"),
     "dicts in a dict": (Matching, "model({...}), one output for each row"),
     "codes": (Codebooks, "model(codes=ids as 2 ids in rows)"),
     "one graph": (OneGraph, "model(nodes=ids as 6 numbers), one output for each row, 1 at a time"),
+    "a vector for a row": (Conditioned, "model(features=numbers (B, 24), ids)"),
     "nothing returned": (LeftBehind, "the output of rate in model(ids)"),
 }
 

@@ -97,7 +97,7 @@ class Climb:
             before, best = best, self._with_names(best)
             for name, _ in best.convention.call:
                 best = self._better(best, self._refilled(best, name))
-            for moves in (self._of_other_lengths, self._alike, self._in_parts, self._resized, self._level):
+            for moves in (self._of_other_lengths, self._in_parts, self._alike, self._resized, self._level):
                 best = self._better(best, moves(best))
                 if best != before:
                     break
@@ -144,7 +144,9 @@ class Climb:
         plain = next((values for word, values in OF_TYPES.items() if re.search(rf"\b{word}\b", declared)), [])
         if not plain or "Tensor" in declared:
             aside = fillers_of_aside(name) if is_aside(name) else []
-            plain = [*aside, *(PLAIN if OF_ROWS.search(name) else ()), *self._tokens(tried), *PLAIN, "text"]
+            tokens = self._tokens(tried)
+            rows = (f"numbers (B, {form.split()[2]})" for form in tokens if form.endswith(" numbers"))
+            plain = [*aside, *(PLAIN if OF_ROWS.search(name) else ()), *tokens, *rows, *PLAIN, "text"]
         yield from (filled(tried, {name: filler}) for filler in dict.fromkeys(plain))
 
     def _tokens(self, tried: CallAttempt) -> list[str]:
@@ -157,8 +159,10 @@ class Climb:
     def _alike(self, tried: CallAttempt) -> Iterator[CallAttempt]:
         """All that holds tokens in one form; or with time first."""
         names = [name for name, filler in tried.convention.call if role_of(filler) == "ids"]
-        if len(names) > 1:
-            yield from (filled(tried, dict.fromkeys(names, filler)) for filler in self._tokens(tried))
+        masks = [name for name, filler in tried.convention.call if filler.startswith("causal: ")]
+        for form in self._tokens(tried) if len(names) > 1 else ():
+            yield filled(tried, dict.fromkeys(names, form))
+            yield filled(tried, dict.fromkeys(names, form) | dict.fromkeys(masks, "keep: True drops"))
         yield replace(tried, convention=replace(tried.convention, time_first=not tried.convention.time_first))
 
     def _of_other_lengths(self, tried: CallAttempt) -> Iterator[CallAttempt]:
@@ -286,7 +290,9 @@ def _variants(climb: Climb, best: CallAttempt) -> Iterator[CallAttempt]:
     """The call with rows of another length or width where that is free, with a source, and with other masks."""
     lengths = [] if best.T in climb.lengths[:2] else [*climb.lengths[:2]]
     lengths += lengths_near(climb.model, best.T) if is_width(climb.model, best.T) else []
-    others = (replace(best, T=T, S=T) for T in lengths if T <= LONGEST)
+    others = [replace(best, T=T, S=T) for T in lengths if T <= LONGEST]
+    fixed = {name: f"numbers (B, {best.T})" for name, filler in best.convention.call if filler == "ids as 0 numbers"}
+    others += [other for other in (filled(other, fixed) for other in others) if fixed and other.holds_tokens]
     best = _unlike(climb, next((other for other in others if climb.height(other).works), best))
     for variant in with_sources(best):
         candidate = replace(variant, S=length_of_source(best.T, climb.model))

@@ -140,7 +140,7 @@ class Convention:
         more = {name: self._typed(name, self._moved(value)) for name, value in more.items()}
         inputs = inputs.longer if self.drops_last else inputs
         if self.stepwise and inputs.ids.shape[1] > 1:
-            return self._step_by_step(model, inputs)
+            return self._step_by_step(model, inputs, more)
         unnamed, arguments = self._arguments(model, inputs, more)
         if not self.inner:
             return model(*unnamed, **arguments)
@@ -184,11 +184,12 @@ class Convention:
             names = {name: optional for name, optional in names.items() if name not in inside}
         return names
 
-    def _step_by_step(self, model: nn.Module, inputs: Inputs) -> Tensor:
+    def _step_by_step(self, model: nn.Module, inputs: Inputs, more: Mapping[str, Any]) -> Tensor:
         """What it returns for one token after the other, (B, T, V)."""
         starts = [name for name, _ in self.call if START.search(name)]
+        begin = next((more[name] for name in starts if name in more), 0)
         steps = [
-            self.raw(model, replace(inputs, ids=inputs.ids[:, [t]]), **dict.fromkeys(starts, t))
+            self.raw(model, replace(inputs, ids=inputs.ids[:, [t]]), **{**more, **dict.fromkeys(starts, begin + t)})
             for t in range(inputs.ids.shape[1])
         ]
         return torch.cat([tensors(step)[0].reshape(len(inputs.ids), 1, -1) for step in steps], 1)

@@ -1,5 +1,6 @@
 """What a model can be given, and every form in which people's models want it."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -121,12 +122,16 @@ def role_of(filler: str) -> str:
     return filler.partition(" as ")[0]
 
 
+OF_ROW = re.compile(r"numbers \(B, (\d+)\)")
 PAIRED = ("a pair with positions", "(B, T, 2) with positions")
 
 
 def filler_of(name: str) -> Filler:
     """How an argument is made, by its name: one of `FILLERS`, or ids and sources in another form."""
     role, _, form = name.partition(" as ")
+    if of_row := OF_ROW.fullmatch(name):  # the same for every row, which its tokens alone are to move
+        numbers = torch.randn(int(of_row[1]), generator=torch.Generator().manual_seed(0))
+        return lambda inputs, _: numbers.repeat(len(inputs.ids), 1)
     if not form:
         return FILLERS[name]
 
