@@ -11,6 +11,7 @@ were served in the first: how long a refusal takes, and whether everybody who wa
 
 import argparse
 import asyncio
+import os
 import random
 import statistics
 import time
@@ -127,12 +128,16 @@ async def overload(client: Client, pool: Pool, rate: float, seconds: float) -> N
         served_texts.append(text == pool.texts[number % POOL])
 
     tasks, draw, arrival = list[asyncio.Task[None]](), random.Random(1), time.perf_counter()
+    before = await client.get("/spent")
     end = arrival + seconds
     while arrival < end:
         arrival += draw.expovariate(rate)
         await asyncio.sleep(max(0.0, arrival - time.perf_counter()))
         tasks.append(asyncio.ensure_future(ask(len(tasks))))
     await asyncio.gather(*tasks)
+    after = await client.get("/spent")
+    processor, model = (after[name] - before[name] for name in ("process", "model"))
+    print(f"the server's processor: {processor:.1f} s; in the model: {model:.1f} s")
     print(f"{len(tasks):,} requests in {seconds:g} s, {rate:.0f} per second: {len(served_texts)} were served")
     print(f"not what they are alone, or cut off: {served_texts.count(False)}")
     print(f"refused: {len(refused)}, after {percentiles(refused)}")
@@ -157,12 +162,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0, help="the server's; 0: as many as torch chooses")
     args = parser.parse_args()
     waiting = max(args.streams, 2 * args.slots)
-    options = {"engine": args.engine, "slots": args.slots, "queue_length": waiting}
+    options = {"engine": args.engine, "slots": args.slots, "queue_length": waiting, "max_connections": 4096}
+    print(f"load average {os.getloadavg()[0]:.1f}")
     with served(args.shape, args.threads, **options) as (client, run):
         pool = pool_of(run, args.shape, args.engine)
         asyncio.run(client.post("/v1/completions", pool.bodies[0]))  # which loads the run
         rate = asyncio.run(storm(client, pool, args.streams, args.seconds))
         asyncio.run(overload(client, pool, 10 * rate, min(10.0, args.seconds)))
+    print(f"load average {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
-"""Tokens per second through the server, beside our own batch in process and Hugging Face's `generate`; interleaved.
+"""Tokens per second through the server, beside our own batch in process and transformers' two ways; interleaved.
 
     python benchmarks/serving_speed.py [--rounds 5] [--shapes 0.8M 124M] [--streams 1 16 64] [--threads N] [--keep]
 
 All sides have the same weights, read prompts of 16 tokens and write as many tokens; all draw at temperature 1. A row
 of the server is that many streams at once, each read to its end by a client in another process on the same processors,
-whose time counts in the tokens per second. `GenerationBatch` and `generate` are called by this process with all prompts
-as one batch and write ids, no text. Beside a busy neighbor the processor's microseconds per token, of the server alone
-in its row, tell more than the clock on the wall. The last column is the share of the time in which the server did not
-compute the model.
+whose time counts in the tokens per second. `GenerationBatch`, `generate` and transformers' continuous batching
+(`generate_batch`, without the time to set it up, and for an eighth of the tokens) are called by this process with all
+prompts at once and write ids, no text. Beside a busy neighbor the processor's microseconds per token, of the server
+alone in its row, tell more than the clock on the wall. The last column is the share of the time in which the server did
+not compute the model.
 """
 
 import os
@@ -36,6 +37,8 @@ from clearhead.workflows.runs.folder import RunFolder
 
 RESULTS = Path(__file__).parent / "results" / "serving_speed.md"
 ENGINE = EngineConfig(engine="native")
+HUGGING_FACE, OWN_BATCH = "Hugging Face generate, in process", "GenerationBatch, in process"
+PAGE, CONTINUOUS = 32, 8  # of continuous batching: tokens of a page; it writes a part of the others' tokens, being slow
 
 
 class Figures(NamedTuple):
@@ -61,8 +64,9 @@ class Serving:
     def rows(self) -> dict[str, Callable[[], Figures]]:
         """What is measured, Hugging Face first."""
         return {
-            "Hugging Face generate, in process": lambda: timed(self._hugging_face),
-            "GenerationBatch, in process": lambda: timed(self._batch),
+            HUGGING_FACE: lambda: timed(self._hugging_face),
+            "transformers' continuous batching, in process": self._continuous,
+            OWN_BATCH: lambda: timed(self._batch),
             "clearhead's server, HTTP streams": self._server,
         }
 
@@ -78,6 +82,28 @@ class Serving:
                 eos_token_id=None,
             )
         return self.streams * self.new_tokens
+
+    def _continuous(self) -> Figures:
+        from transformers import GenerationConfig
+        from transformers.generation.configuration_utils import ContinuousBatchingConfig
+
+        processor, new_tokens = time.process_time(), self.new_tokens // CONTINUOUS
+        pages = self.streams * -(-(PROMPT + new_tokens) // PAGE) + 8
+        results = self.hugging_face.generate_batch(
+            inputs=self.prompts.tolist(),
+            generation_config=GenerationConfig(max_new_tokens=new_tokens, do_sample=True, top_k=0, pad_token_id=0),
+            continuous_batching_config=ContinuousBatchingConfig(
+                page_size=PAGE, num_blocks=pages, max_batch_tokens=max(512, self.streams * PROMPT)
+            ),
+            record_timestamps=True,
+            warmup=False,
+        )
+        processor = time.process_time() - processor
+        outputs = [*results.values()]
+        assert [len(output.generated_tokens) for output in outputs] == [new_tokens] * self.streams
+        start_time = min(output.created_time for output in outputs)
+        seconds = max(output.timestamps[-1] for output in outputs) - start_time
+        return Figures(self.streams * new_tokens, seconds, processor)
 
     def _batch(self) -> int:
         config = SamplingConfig(max_new_tokens=self.new_tokens, temperature=1.0, seed=1)
@@ -121,9 +147,10 @@ class Serving:
             "to GenerationBatch | outside of the model |",
             "|---|---|---|---|---|---|---|",
         ]
-        others, offline, own = map(statistics.median, rates.values())
-        cost = statistics.median([*costs.values()][1])
-        for name, median in zip(rows, (others, offline, own), strict=True):
+        others, cost = statistics.median(rates[HUGGING_FACE]), statistics.median(costs[OWN_BATCH])
+        offline = statistics.median(rates[OWN_BATCH])
+        for name in rows:
+            median = statistics.median(rates[name])
             shares = [1 - share.model / share.seconds for share in figures[name] if share.model]
             outside = f"{statistics.median(shares):.0%}" if shares else ""
             lines.append(
@@ -152,6 +179,7 @@ def main() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     lines = [f"{machine()}, {args.rounds} rounds, interleaved."]
+    print(f"load average {os.getloadavg()[0]:.1f}")
     for shape in args.shapes:
         options = {"engine": "native", "slots": max(args.streams), "queue_length": 64}
         with served(shape, args.threads, **options) as (client, run):
@@ -160,6 +188,7 @@ def main() -> None:
             hugging_face = as_hugging_face(model)
             for streams in args.streams:
                 table = Serving(client, run, shape, streams, hugging_face).table(args.rounds)
+                table += ["", f"Load average after it: {os.getloadavg()[0]:.1f}."]
                 print("\n".join(table), flush=True)
                 lines += ["", *table]
     if args.keep:

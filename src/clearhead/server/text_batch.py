@@ -55,11 +55,14 @@ class TextStep(NamedTuple):
 
     def then(self, later: "TextStep") -> "TextStep":
         """Both as one step."""
-        return later._replace(
-            tokens=[*self.tokens, *later.tokens],
-            logprobs=[*self.logprobs, *later.logprobs],
-            prompt_logprobs=self.prompt_logprobs if later.prompt_logprobs is None else later.prompt_logprobs,
-            is_first=self.is_first,
+        return TextStep(
+            later.key,
+            [*self.tokens, *later.tokens],
+            [*self.logprobs, *later.logprobs] if later.logprobs else self.logprobs,
+            self.prompt_logprobs if later.prompt_logprobs is None else later.prompt_logprobs,
+            later.finish_reason,
+            later.error,
+            self.is_first,
         )
 
 
@@ -163,7 +166,19 @@ class TextBatch:
         except Exception as error:
             return self._recover(error)
         batch, steps = self._batch, list[TextStep]()
-        for name in written.keys() | batch.finish_reasons.keys():
+        special = batch.finish_reasons.keys() | batch.logprobs.keys() | batch.prompt_logprobs.keys()
+        for name, tokens in written.items():
+            key = self._keys.get(name)
+            if key is None or name in special:
+                continue
+            text = self._texts[key]
+            if text.n_again < len(text.written):
+                steps += self._progress(key, TextStep(key, tokens))
+            elif tokens:  # nearly all, so this is short
+                steps.append(TextStep(key, tokens, is_first=not text.written))
+                text.written += tokens
+                text.n_again += len(tokens)
+        for name in special:
             reason, failure = batch.finish_reasons.pop(name, None), batch.failed.pop(name, None)
             logprobs, of_prompt = batch.logprobs.pop(name, []), batch.prompt_logprobs.pop(name, None)
             key = self._keys.get(name)
