@@ -6,13 +6,14 @@ closed where it is idle or receives for too long, or does not take what it is se
 
 import asyncio
 import sys
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from clearhead.config.serving import ServerConfig
 from clearhead.server.http.errors import HttpError, error_response
+from clearhead.server.http.gathered_transport import GatheredTransport
 from clearhead.server.http.guard import SECURITY_HEADERS
 
 FULL = HttpError(503, "the server has as many connections as it may have; try again", retry_after=1)
@@ -28,7 +29,8 @@ class LimitedProtocol(H11Protocol):
     _sending: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self.gathered = GatheredTransport(transport, self.loop)
+        super().connection_made(cast(asyncio.Transport, self.gathered))
         if len(self.connections) > self.limits.max_connections:
             self._refuse(FULL)
         self._watch()
@@ -46,6 +48,7 @@ class LimitedProtocol(H11Protocol):
         self._watch()
 
     def on_response_complete(self) -> None:
+        self.gathered.flush()  # so that what the system does not take has its deadline
         super().on_response_complete()
         self._watch()
 
