@@ -66,6 +66,22 @@ class Unpositioned(Words):
         return super().forward(ids, False)
 
 
+class Spoken(nn.Module):
+    """A causal model that may be told who speaks, by a map that is called after positions and is no table of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(D, 2, 32, 0.0, batch_first=True)
+        self.words, self.places, self.head = nn.Embedding(97, D), nn.Embedding(64, D), nn.Linear(D, 97)
+        self.body, self.speaker_pos = nn.TransformerEncoder(layer, 1), nn.Linear(3, D, bias=False)
+
+    def forward(self, ids: Tensor, speaker: Tensor | None = None) -> Tensor:
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1]))
+        x = x if speaker is None else x + self.speaker_pos(speaker)[:, None]
+        mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1])
+        return self.head(self.body(x, mask))  # type: ignore[no-any-return]
+
+
 class Layer(nn.Module):
     """One residual around the attention and the feed-forward behind it; `lost`: the attention is only read by that."""
 
@@ -160,6 +176,7 @@ def test_a_token_that_is_never_predicted() -> None:
 def test_positions_that_are_an_option() -> None:
     assert statuses(PositionsOff(), "gradients", "positions") == {}
     assert statuses(Unpositioned(), "gradients", "positions") == {"P01": "fail"}
+    assert statuses(Spoken(), "gradients") == {"A13": "warn"}
 
 
 @pytest.mark.parametrize(("dims", "status"), [((1, 1), None), ((1, 0), "warn"), ((0, 0), "fail")])

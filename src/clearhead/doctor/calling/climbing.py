@@ -97,7 +97,7 @@ class Climb:
             before, best = best, self._with_names(best)
             for name, _ in best.convention.call:
                 best = self._better(best, self._refilled(best, name))
-            for moves in (self._of_other_lengths, self._in_parts, self._alike, self._resized, self._level):
+            for moves in (self._in_parts, self._of_other_lengths, self._alike, self._resized, self._level):
                 best = self._better(best, moves(best))
                 if best != before:
                     break

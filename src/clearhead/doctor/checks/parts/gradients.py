@@ -94,7 +94,8 @@ def gradients(subject: Subject) -> list[Finding]:
     idle = [name for name in idle if not _may_be_idle(subject, name, reached)]
     if not idle or subject.failed & EXPLAIN:
         return findings
-    if len(idle) == 1 and POSITION_TABLE.search(idle[0]) and not knows_order(subject):  # else a whole part is idle
+    is_table = not isinstance(model.get_submodule(idle[0].rpartition(".")[0]), nn.Linear)  # that reads what it maps
+    if len(idle) == 1 and is_table and POSITION_TABLE.search(idle[0]) and not knows_order(subject):
         witness = f"{idle[0]} has no effect on any logit"
         where = owner_of(model, idle[0])
         findings.append(finding("P01", witness, value=0.0, where=where, against="that it holds positions"))
