@@ -82,6 +82,18 @@ class Spoken(nn.Module):
         return self.head(self.body(x, mask))  # type: ignore[no-any-return]
 
 
+class Predicting(nn.Module):
+    """What it gives in evaluation it has detached; `always`: in training as well."""
+
+    def __init__(self, always: bool) -> None:
+        super().__init__()
+        self.words, self.head, self.always = nn.Embedding(97, D), nn.Linear(D, 97), always
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits: Tensor = self.head(self.words(ids))
+        return logits if self.training and not self.always else logits.detach()
+
+
 class Layer(nn.Module):
     """One residual around the attention and the feed-forward behind it; `lost`: the attention is only read by that."""
 
@@ -177,6 +189,11 @@ def test_positions_that_are_an_option() -> None:
     assert statuses(PositionsOff(), "gradients", "positions") == {}
     assert statuses(Unpositioned(), "gradients", "positions") == {"P01": "fail"}
     assert statuses(Spoken(), "gradients") == {"A13": "warn"}
+
+
+def test_what_is_detached_in_evaluation_alone() -> None:
+    assert statuses(Predicting(False), "gradients") == {}
+    assert statuses(Predicting(True), "gradients") == {"I06": "fail"}
 
 
 @pytest.mark.parametrize(("dims", "status"), [((1, 1), None), ((1, 0), "warn"), ((0, 0), "fail")])

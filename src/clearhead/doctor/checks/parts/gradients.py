@@ -72,6 +72,8 @@ def gradients(subject: Subject) -> list[Finding]:
     led_to = _of_all_logits(subject, 8)
     if led_to is None:
         beside_it = tensors(subject.convention.raw(subject.model, subject.inputs()))
+        with subject.training():  # a model may detach what it predicts in evaluation, and not what it learns from
+            beside_it += tensors(subject.convention.raw(subject.model, subject.inputs()))
         if any(tensor.requires_grad for tensor in beside_it) or not moves(subject, model.parameters()):
             raise Skipped("what was taken for its logits may not be what it learns from")
         return [finding("I06", "the logits have no graph: no part of the model can learn", against=EFFECT)]
