@@ -1,7 +1,6 @@
 """The process of a command: what must be set before torch loads, how it loads soonest, and how it ends."""
 
 import atexit
-import ctypes
 import gc
 import os
 import sys
@@ -11,20 +10,14 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import NoReturn
 
+from clearhead.allocator import keep_freed
 from clearhead.cli import interrupts
-
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # mallopt's names for them
-KEEP = 1 << 30  # bytes
 
 
 def prepare_process() -> None:
     """Threads for the tokenizers, and an allocator that keeps freed memory instead of giving it back at every step."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it, musl has not
-        if mallopt:
-            mallopt(TRIM_THRESHOLD, KEEP)
-            mallopt(MMAP_THRESHOLD, KEEP)
+    keep_freed()
 
 
 def keep_standard_handles() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.overrides import TorchFunctionMode
 
+from clearhead.allocator import give_back_freed
 from clearhead.config import ModelConfig
 from clearhead.models import LanguageModel, build_model, initial_values
 from clearhead.parts import Block
@@ -30,6 +31,8 @@ def build_sharded(config: ModelConfig, device: torch.device, *, seed: int = 0) -
     """
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
+    if device.type == "cpu":
+        give_back_freed()
     with Unfilled():
         model = build_model(config)
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))

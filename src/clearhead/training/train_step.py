@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from clearhead.allocator import give_back_freed
 from clearhead.config import TrainConfig
 from clearhead.errors import ClearheadError
 from clearhead.models import LanguageModel
@@ -38,6 +39,8 @@ class TrainStep:
             stack.recompute = config.recompute == "blocks"
         head, own_body = (model.head, model.body) if isinstance(model, LanguageModel) else (None, model)
         loss_fn = make_loss_fn(body or own_body, smoothing, head=head, parameters=self._learned)
+        if config.recompute == "blocks" and self.device.type == "cpu":
+            give_back_freed()
         self._eager_loss_fn: LossFunction = self._in_precision(loss_fn)
         compiles = config.compile == "on" or (config.compile == "auto" and self.device.type == "cuda")
         compiles &= not is_sharded(model)
