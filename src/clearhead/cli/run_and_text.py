@@ -49,7 +49,7 @@ def split_run_and_text(args: argparse.Namespace, verb: str, name: str) -> tuple[
             both = call(verb, f"{first} {second}")
             raise DataError(f"{error}; a text of several words goes in quotes: {both}") from None
     which, text = workflows.run_and_text(first, second)
-    if which is None and text is not None and text != "-" and not text.count(" "):
-        if meant := did_you_mean(text, [run.name for run in workflows.all_runs()]):
-            notice(f"there is no run {one_line(text)}, so it is read as a text{meant}")
+    is_word = which is None and text is not None and text != "-" and " " not in text
+    if is_word and (meant := did_you_mean(text or "", [run.name for run in workflows.all_runs()])):
+        notice(f"there is no run {one_line(text or '')}, so it is read as a text{meant}")
     return which, text
