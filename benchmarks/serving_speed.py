@@ -63,9 +63,11 @@ class Serving:
 
     def rows(self) -> dict[str, Callable[[], Figures]]:
         """What is measured, Hugging Face first."""
-        return {
+        others: dict[str, Callable[[], Figures]] = {
             HUGGING_FACE: lambda: timed(self._hugging_face),
             "transformers' continuous batching, in process": self._continuous,
+        }
+        return ({} if self.hugging_face is None else others) | {
             OWN_BATCH: lambda: timed(self._batch),
             "clearhead's server, HTTP streams": self._server,
         }
@@ -147,8 +149,8 @@ class Serving:
             "to GenerationBatch | outside of the model |",
             "|---|---|---|---|---|---|---|",
         ]
-        others, cost = statistics.median(rates[HUGGING_FACE]), statistics.median(costs[OWN_BATCH])
-        offline = statistics.median(rates[OWN_BATCH])
+        offline, cost = statistics.median(rates[OWN_BATCH]), statistics.median(costs[OWN_BATCH])
+        others = statistics.median(rates.get(HUGGING_FACE, [float("nan")]))
         for name in rows:
             median = statistics.median(rates[name])
             shares = [1 - share.model / share.seconds for share in figures[name] if share.model]
@@ -174,6 +176,8 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--streams", nargs="+", type=int, default=[1, 16, 64])
     parser.add_argument("--threads", type=int, default=0, help="of all sides; 0: as many as torch chooses")
+    parser.add_argument("--own", action="store_true", help="only our own batch and the server")
+    parser.add_argument("--stream-milliseconds", type=int, default=10, help="the server's")
     args = parser.parse_args()
     prepare_process()  # the allocator, for all sides
     if args.threads:
@@ -181,11 +185,12 @@ def main() -> None:
     lines = [f"{machine()}, {args.rounds} rounds, interleaved."]
     print(f"load average {os.getloadavg()[0]:.1f}")
     for shape in args.shapes:
-        options = {"engine": "native", "slots": max(args.streams), "queue_length": 64}
+        options: dict[str, object] = {"engine": "native", "slots": max(args.streams), "queue_length": 64}
+        options["stream_milliseconds"] = args.stream_milliseconds
         with served(shape, args.threads, **options) as (client, run):
             model = run.model()
             assert isinstance(model, CausalLM)
-            hugging_face = as_hugging_face(model)
+            hugging_face = None if args.own else as_hugging_face(model)
             for streams in args.streams:
                 table = Serving(client, run, shape, streams, hugging_face).table(args.rounds)
                 table += ["", f"Load average after it: {os.getloadavg()[0]:.1f}."]
