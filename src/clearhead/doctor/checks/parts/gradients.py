@@ -5,12 +5,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import POSITION_TABLE
 from clearhead.doctor.calling.outputs import tensors
-from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, finding, model_check
+from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.checks.parts.effects import (
     NUDGE,
     SAME,
@@ -23,12 +22,10 @@ from clearhead.doctor.checks.parts.effects import (
     with_options,
 )
 from clearhead.doctor.probes.flow import Flow
-from clearhead.doctor.probes.freshness import freshness
 from clearhead.doctor.probes.locations import layer_of, owner_of
 from clearhead.doctor.probes.mentions import is_mentioned
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.products import CARRYING, RESHAPING
-from clearhead.doctor.state_guard import twin
 
 TRIED = 24  # parameters without gradient whose effect is looked at
 CHOICES = ("topk", "sort", "argsort", "argmax", "max", "multinomial")  # by which tokens are sent somewhere
@@ -39,12 +36,10 @@ READERS = (nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # read an input that 
 EXPLAIN = {"dependencies", "sources", "positions", "norms", "paddings", "attention"}  # may explain idle weights
 SHARE = 1 / 8  # of a matrix: fewer rows without a gradient may be units that are inactive on these tokens
 HEARD = 0.1  # of the effect of the other rows: inactive units stay inactive under so small a change
-STEPS = 3
 EFFECT = "the effect that it has"
-FAR = 0.1  # of a parameter's size, or at least this much: how far a step goes
 
 
-def _gradients(
+def gradients_of(
     subject: Subject, loss: Callable[[Tensor], Tensor], rows: int, salt: int, model: nn.Module
 ) -> dict[str, Tensor] | None:
     """The gradient of a loss of the logits for each parameter that the graph leads to; None if they have no graph."""
@@ -62,7 +57,7 @@ def _of_all_logits(subject: Subject, salt: int) -> dict[str, Tensor] | None:
     def loss(logits: Tensor) -> Tensor:
         return (torch.randn(logits.shape, generator=subject.generator(salt)).to(logits) * logits).sum()
 
-    return _gradients(subject, loss, 3, 0, subject.model)
+    return gradients_of(subject, loss, 3, 0, subject.model)
 
 
 @model_check("I06", "gradients", order=260, covers=("A13", "N03", "N12", "P01", "S06"), needs=STEADY)
@@ -271,12 +266,16 @@ def slices(subject: Subject) -> list[Finding]:
     if subject.is_large:
         raise Skipped("of so large a model only whole parameters are examined")
     tables = {id(module.weight) for module in subject.model.modules() if isinstance(module, nn.Embedding)}
-    for name, gradient in (_of_all_logits(subject, 26) or {}).items():
+    in_evaluation, in_training = _of_all_logits(subject, 26) or {}, dict[str, Tensor]()
+    with subject.training(), attempt():  # where a model may read what it does not feed itself
+        in_training = _of_all_logits(subject, 26) or {}
+    for name, gradient in in_evaluation.items():
         if not gradient.any():
             continue
         parameter = subject.model.get_parameter(name)
         for axis in range(2) if parameter.dim() > 1 and id(parameter) not in tables else ():
-            missed = ~gradient.movedim(axis, 0).flatten(1).any(1)  # (rows,)
+            reached = gradient.abs() + in_training.get(name, gradient).abs()
+            missed = ~reached.movedim(axis, 0).flatten(1).any(1)  # (rows,)
             if not SHARE <= float(missed.float().mean()) < 1:
                 continue
             rows = missed.reshape([-1 if number == axis else 1 for number in range(parameter.dim())])
@@ -287,34 +286,3 @@ def slices(subject: Subject) -> list[Finding]:
                 witness = f"other values in {part}, from {first} on, move the logits, but no gradient reaches them"
                 return [finding("I06", witness, value=0.0, where=owner_of(subject.model, name, own_code=True))]
     return []
-
-
-@model_check("I04", "births", order=280, needs=STEADY, of_tokens=True)
-def births(subject: Subject) -> list[Finding]:
-    """A gradient reaches every matrix that starts at zero within a few steps."""
-    is_fresh, reason = freshness(subject.fresh, subject.spec.fresh)
-    if is_fresh is False:
-        raise Skipped(reason)
-    zeros = [n for n, p in subject.fresh.named_parameters() if p.dim() > 1 and p.requires_grad and not p.any()]
-    if len(zeros) < 2:
-        return []
-    model = twin(subject.fresh)
-    for _ in range(STEPS):
-        gradients = _of_targets(subject, model)
-        zeros = [name for name in zeros if name not in gradients]
-        with torch.no_grad():
-            for name, gradient in gradients.items():
-                parameter = model.get_parameter(name)
-                size = max(float(parameter.abs().max()), FAR)
-                parameter.sub_(FAR * size * gradient / gradient.abs().max())
-    if len(zeros) < 2 or not {*zeros} <= {*_of_targets(subject, subject.model)}:  # with other weights they learn
-        return []
-    witness = f"{zeros[0]} and {zeros[1]} are zero, and after {STEPS} steps no gradient has reached either of them"
-    return [finding("I04", witness, value=0.0, where=owner_of(subject.fresh, zeros[0]))]
-
-
-def _of_targets(subject: Subject, model: nn.Module) -> dict[str, Tensor]:
-    """The gradients of the cross-entropy of random targets."""
-    targets = subject.inputs(4, salt=13).ids.flatten()
-    led_to = _gradients(subject, lambda logits: F.cross_entropy(logits.float().flatten(0, 1), targets), 4, 12, model)
-    return {name: gradient for name, gradient in (led_to or {}).items() if gradient.any()}
