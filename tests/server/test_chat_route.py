@@ -167,7 +167,7 @@ def test_without_a_limit_an_answer_may_fill_the_context(client: openai.OpenAI) -
         ({"messages": [{"role": "user", "content": "x" * 2000}]}, None, "context has 128 tokens; the prompt has"),
         ({"messages": [{"role": "user", "content": "x" * 100_000}]}, "messages", "context has 128 tokens, and a chat"),
         ({"top_logprobs": 3}, "top_logprobs", "needs `logprobs`"),
-        ({"response_format": {"type": "json_object"}}, "response_format", "text"),
+        ({"response_format": {"type": "yaml"}}, "response_format", "text"),
         ({"n": 10_000}, "n", "must be at most"),
     ],
 )

@@ -31,13 +31,26 @@ class SamplingConfig(Options):
         description="always take the likeliest token, whatever the temperature",
     )
     stop: tuple[str, ...] = Field((), description="end a text before this string; repeat the option for several")
+    regex: str | None = Field(
+        None, description="the text matches this regular expression as a whole (Rust's syntax; no look-around)"
+    )
+    json_schema: str | None = Field(
+        None, description="the text is JSON and valid by this schema: its text, which begins with {, or a file's name"
+    )
     num_samples: int = Field(1, ge=1, description="number of texts per prompt")
     seed: int | None = Field(None, ge=0, description="the same seed gives the same text; none: a new text every time")
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether the text is held to a form."""
+        return self.regex is not None or self.json_schema is not None
 
     @model_validator(mode="after")
     def _refuse_two_answers(self) -> Self:
         if not self.greedy and self.temperature == 0:
             raise ValueError("temperature 0 is greedy; leave out greedy = false, or choose a temperature above 0")
+        if self.regex is not None and self.json_schema is not None:
+            raise ValueError("regex and json_schema are two forms, and a text has one; leave one of them out")
         return self
 
 

@@ -188,7 +188,11 @@ class GenerationBatch:
 
     def _append(self, request: GenerationRequest, tokens: Sequence[int], logits: Tensor | None) -> list[int]:
         """Append tokens to a text; those of them that belong to it. `logits` (T, V): theirs, where it needs them."""
-        written = request.append(tokens)
+        try:
+            written = request.append(tokens)
+        except ClearheadError as error:
+            self._fail(request, error)
+            return []
         if request.options.logprobs is not None and logits is not None:
             ends = [] if request.end_token is None else [request.end_token]
             self.logprobs.setdefault(request.name, []).extend(request.logprobs(logits, [*written, *ends]))

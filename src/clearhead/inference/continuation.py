@@ -38,6 +38,8 @@ def generate_ids(
     config = GenerationConfig.read(options, length)
     if config.stop:
         raise UsageError("stop: token ids have no text to stop at; use a run's generate, or `end` for a token")
+    if config.is_constrained:
+        raise UsageError("`regex` and `json_schema` are about texts, and token ids have none; use a run's generate")
     refuse_wrong_ids(ids, model.config.vocab_size)
     if model.receptive_field is None:
         refuse_beyond(range(ids.shape[1]), model.config.block_size)

@@ -4,9 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, SupportsIndex
 
 from clearhead.config import EngineConfig, SamplingConfig
+from clearhead.data import Tokenizer
 from clearhead.errors import DataError, UsageError
 from clearhead.inference.batching import GenerationBatch
+from clearhead.inference.constraints import ConstraintCompiler
 from clearhead.inference.engine import DEFAULT, Engine
+from clearhead.inference.text_options import PLAIN, TextOptions
 from clearhead.inference.text_stream import TextStream
 from clearhead.models import CausalLM
 from clearhead.models.eval_mode import OnNotice
@@ -61,7 +64,8 @@ def generate(
             reports.
 
     Raises:
-        UsageError: a stop string is empty, or the tokenizer has ids that the model does not know.
+        UsageError: a stop string is empty, the tokenizer has ids that the model does not know, or no text can have the
+            form that is asked for.
         DataError: the tokenizer cannot encode a prompt.
         ClearheadError: the model's output is not finite.
     """
@@ -95,10 +99,13 @@ def stream(
     texts = [TextStream(tokenizer.decode, ids, config.stop) for ids in rows]
     finished: set[int] = set()
     end = tokenizer.end_of_document
-    tokens = stream_ids(
-        model, rows, config, end=end, finished=finished, engine=engine, draft=draft, on_notice=on_notice
-    )
-    for column in tokens:
+    options = PLAIN
+    if config.is_constrained:
+        options = TextOptions(constraint=_compiler(tokenizer, model.config.vocab_size).of(config))
+    batch = GenerationBatch(model, engine, draft=draft, on_notice=on_notice)
+    if rows:
+        batch.add(rows, config, end, options)
+    for column in _columns(batch, finished):
         for row, token in column.items():
             text = texts[row].add(token)
             if texts[row].stopped:
@@ -141,6 +148,19 @@ def stream_ids(
     finished = set() if finished is None else finished
     batch = GenerationBatch(model, engine, draft=draft, on_notice=on_notice)
     batch.add(prompts, config, end)
+    yield from _columns(batch, finished)
+
+
+def _compiler(tokenizer: TextCodec, vocab_size: int) -> ConstraintCompiler:
+    if not isinstance(tokenizer, Tokenizer):
+        raise UsageError(
+            "`regex` and `json_schema` need a tokenizer of `clearhead.data`, which knows what each token writes"
+        )
+    return ConstraintCompiler(tokenizer, vocab_size)
+
+
+def _columns(batch: GenerationBatch, finished: set[int]) -> Iterator[dict[int, int]]:
+    """As `stream_ids`: what a batch writes, until all of its texts have ended."""
     with batch:
         while batch.live:
             written = batch.step()

@@ -46,6 +46,7 @@ class GenerationRequest:
         self.ends = options.stop_ids | ({end} if end is not None else set())
         self.finish_reason: FinishReason | None = None
         self.end_token: int | None = None  # that ended it
+        self._constraint = None if options.constraint is None else options.constraint.begin(prompt)
         self._written = Counter[int]()  # tokens of the text, where penalties count them
         self.last_token = prompt[-1]
         self.present = set(prompt) if config.repetition_penalty != 1 else set[int]()
@@ -69,7 +70,11 @@ class GenerationRequest:
         return numbers[start : start + count]
 
     def append(self, tokens: Sequence[int]) -> list[int]:
-        """Append tokens; return those before eos or the length limit. At either, `remaining` becomes 0."""
+        """Append tokens; return those before eos or the length limit. At either, `remaining` becomes 0.
+
+        Raises:
+            ConstraintError: the text cannot be continued in its form.
+        """
         self._drawn += len(tokens)
         self.last_token = tokens[-1]
         if self.config.repetition_penalty != 1:
@@ -81,6 +86,15 @@ class GenerationRequest:
         if end is not None:
             self.end_token = written[end]
             written, self.remaining, self.finish_reason = written[:end], 0, "stop"
+        if self._constraint is not None:
+            for index, token in enumerate(written):
+                self._constraint.accept(token)
+                if self._constraint.is_finished:
+                    written, self.remaining, self.finish_reason = written[: index + 1], 0, "stop"
+                    break
+            else:
+                if end is not None:
+                    self._constraint.end()
         if self.options.presence_penalty or self.options.frequency_penalty:
             self._written.update(written)
         return written
@@ -112,8 +126,13 @@ class GenerationRequest:
         """Whether its tokens are sampled here and not within native code, which gives no logits for each of several."""
         return self.options.logprobs is not None or self.options.changes_logits
 
-    def adjusted(self, logits: Tensor) -> Tensor:
-        """Logits (T, V), at least float32, with its bias and its penalties."""
+    def adjusted(self, logits: Tensor, draft_tokens: Tensor) -> Tensor:
+        """Logits (T, V), at least float32, with its bias and its penalties, and -inf where a token may not stand.
+
+        Args:
+            logits: the last of them for the token after all draft tokens.
+            draft_tokens: (G,), G >= T - 1.
+        """
         options = self.options
         changes = dict(options.logit_bias)
         for token, count in self._written.items():
@@ -122,7 +141,11 @@ class GenerationRequest:
         tokens = torch.tensor([*changes], dtype=torch.int64, device=logits.device)
         values = torch.tensor([*changes.values()], device=logits.device)
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        return wide.index_add(1, tokens, values.to(wide).expand(len(wide), -1))
+        wide = wide.index_add(1, tokens, values.to(wide).expand(len(wide), -1))
+        if self._constraint is None:
+            return wide
+        allowed = self._constraint.masks(draft_tokens.tolist(), len(wide), self.ends)  # (T, V)
+        return wide.masked_fill(~allowed.to(wide.device), -torch.inf)
 
     def logprobs(self, logits: Tensor, tokens: Sequence[int]) -> list[TokenLogprobs]:
         """Of these tokens, by the model's logits (T, V) for them; none where it does not ask for them."""
@@ -130,7 +153,7 @@ class GenerationRequest:
 
     def max_draft_tokens(self, room: int | None) -> int:
         """How many tokens to draft for it at most, where its row can read so many in one call (None: any number)."""
-        if self.options.changes_logits:  # by what it has written, of which a draft knows nothing
+        if self.options.adds_to_logits:  # by what it has written, of which a draft knows nothing
             return 0
         length = min(self.draft_length, self.remaining - 1)
         return max(0, length if room is None else min(length, room - 1))

@@ -54,7 +54,8 @@ def _by_config(compute: Compute, requests: Sequence[GenerationRequest], logits: 
     """Apply `compute` once per sampling config; usually there is one."""
     refuse_not_finite(logits)
     if any(request.options.changes_logits for request in requests):
-        logits = torch.stack([request.adjusted(own) for request, own in zip(requests, logits, strict=True)])
+        rows = zip(requests, logits, draft_tokens, strict=True)
+        logits = torch.stack([request.adjusted(*row) for request, *row in rows])
     groups: dict[int, list[int]] = {}
     for row, request in enumerate(requests):
         groups.setdefault(id(request.config), []).append(row)

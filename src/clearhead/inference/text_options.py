@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from clearhead.errors import UsageError
+from clearhead.inference.constraints import Constraint
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class TextOptions:
         presence_penalty: subtracted from the logit of a token that the text has written already.
         frequency_penalty: the same, for each time that it has.
         stop_ids: tokens that end the text, besides eos.
+        constraint: the form that the text is held to; its tokens are drawn from those that continue it. It ends where
+            it may and the model ends it, or where nothing can follow.
 
     Raises:
         UsageError: `logprobs` or `prompt_logprobs` is negative, or a bias or penalty is not finite.
@@ -35,6 +38,7 @@ class TextOptions:
     stop_ids: frozenset[int] = frozenset()
     prompt_logprobs: int | None = None
     prompt_only: bool = False
+    constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
         for name, number in (("logprobs", self.logprobs), ("prompt_logprobs", self.prompt_logprobs)):
@@ -45,9 +49,14 @@ class TextOptions:
             raise UsageError("`logit_bias`, `presence_penalty` and `frequency_penalty` must be finite numbers")
 
     @property
+    def adds_to_logits(self) -> bool:
+        """Whether something is added to the model's logits."""
+        return bool(self.logit_bias or self.presence_penalty or self.frequency_penalty)
+
+    @property
     def changes_logits(self) -> bool:
         """Whether tokens are sampled from other logits than the model's."""
-        return bool(self.logit_bias or self.presence_penalty or self.frequency_penalty)
+        return self.adds_to_logits or self.constraint is not None
 
 
 class TokenLogprobs(NamedTuple):

@@ -1,8 +1,10 @@
 """A run in memory: its model on a thread of its own, its tokenizers, and the queue of its texts."""
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 
 from clearhead.config.serving import ServerConfig
@@ -10,10 +12,12 @@ from clearhead.data import ChatEncoder, Tokenizer
 from clearhead.errors import DataError, UsageError
 from clearhead.inference import Engine, GenerationBatch
 from clearhead.inference.batching import MANY
+from clearhead.inference.constraints import Constraint, ConstraintCompiler
 from clearhead.models import CausalLM, EncoderDecoder, LanguageModel
 from clearhead.server.http.errors import HttpError
 from clearhead.server.http.model_thread import ModelThread
 from clearhead.server.openai.fields import token_text
+from clearhead.server.openai.formats import Compile, unsupported
 from clearhead.server.text_batch import TextBatch
 from clearhead.server.texts import TextQueue
 from clearhead.server.translations import BATCH, MAX_HYPOTHESES, TranslationQueue
@@ -25,6 +29,7 @@ from clearhead.workflows.runs.folder import RunFolder
 
 LOG = logging.getLogger(__name__)
 
+MOST_COMPILING = 32  # forms of texts that wait to be compiled
 TOKEN_TEXTS = 2**16  # that are remembered
 COPIES = 2  # of the weights: the model's, and what the native engine packs
 
@@ -54,6 +59,8 @@ class LoadedRun:
         self.texts: TextQueue | None = None
         self.translations: TranslationQueue | None = None
         self._chat_encoder: ChatEncoder | None = None
+        self._compiling, self._n_compiling = ThreadPoolExecutor(1), 0
+        self._compiler: ConstraintCompiler | None = None
         self._lock = threading.Lock()  # of the encoder, while it is made
 
     @property
@@ -92,6 +99,32 @@ class LoadedRun:
                 self._chat_encoder = ChatEncoder(self.tokenizer, template)
             return self._chat_encoder
 
+    async def constraint(self, compile_form: Compile | None) -> Constraint | None:
+        """The form of a request's texts. One after the other is compiled, so that others keep the processor.
+
+        Raises:
+            HttpError: 400, there is no such form, or texts of this run have none; 429, too many wait.
+        """
+        if compile_form is None:
+            return None
+        if self._n_compiling >= MOST_COMPILING:
+            raise HttpError(429, f"the server is busy: {MOST_COMPILING} forms wait; try again", retry_after=1)
+        self._n_compiling += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._compiling, lambda: compile_form(self._constraint_compiler())
+            )
+        finally:
+            self._n_compiling -= 1
+
+    def _constraint_compiler(self) -> ConstraintCompiler:
+        if self._compiler is None:
+            try:
+                self._compiler = ConstraintCompiler(self.tokenizer, self.options.model.vocab_size)
+            except (UsageError, DataError) as error:
+                raise unsupported(error) from None
+        return self._compiler
+
     def queue(self) -> TextQueue:
         """The queue of texts.
 
@@ -124,6 +157,7 @@ class LoadedRun:
 
     def close(self, seconds: float) -> bool:
         """End the thread; whether it has ended by then. From any other thread."""
+        self._compiling.shutdown(wait=False, cancel_futures=True)
         return self.thread.close(seconds)
 
     def _load(self) -> None:

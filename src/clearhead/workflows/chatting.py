@@ -8,6 +8,7 @@ from clearhead.config import GenerationConfig
 from clearhead.data import ChatEncoder, ChatMessage, ChatTemplate, read_chat_template
 from clearhead.errors import UsageError
 from clearhead.inference import Engine, GenerationBatch, TextOptions
+from clearhead.inference.constraints import ConstraintCompiler
 from clearhead.inference.text_stream import TextStream
 from clearhead.models import CausalLM
 from clearhead.wording import call
@@ -49,6 +50,7 @@ class Chat:
         self._context = model.config.block_size if model.receptive_field is None else None
         self._n_parameters = sum(p.numel() for p in model.parameters())
         self._batch: GenerationBatch | None = None
+        self._compiler = ConstraintCompiler(run.tokenizer, model.config.vocab_size) if config.is_constrained else None
 
     @property
     def system(self) -> str | None:
@@ -112,7 +114,8 @@ class Chat:
                 self._model, self._engine, draft=self._draft, on_notice=self._on_notice, slots=1
             )
         batch, end = self._batch, self._encoder.end_of_turn
-        options = TextOptions(stop_ids=frozenset() if end is None else frozenset({end}))
+        constraint = None if self._compiler is None else self._compiler.of(self.config)
+        options = TextOptions(stop_ids=frozenset() if end is None else frozenset({end}), constraint=constraint)
         sampling = self.config.model_copy(update={"max_new_tokens": new_tokens})
         with ExitStack() as stack:
             stack.enter_context(batch)

@@ -1,5 +1,6 @@
 """Text from a run."""
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -57,7 +58,7 @@ def generate(
         device: where to compute.
         on_text: called with each new piece of text as it is written.
         on_notice: called with sentences to show the user.
-        options: as in `GenerationConfig`: max_new_tokens=200, temperature=0.8, seed=1...
+        options: as in `GenerationConfig`: max_new_tokens=200, temperature=0.8, seed=1... A `json_schema` may be a dict.
 
     Returns:
         For a prompt its text, which begins with it; for a list of prompts the list of their texts. With `num_samples`
@@ -67,6 +68,8 @@ def generate(
         ClearheadError: one sentence on what is wrong.
     """
     prompts = _texts(prompt)
+    if isinstance(options.get("json_schema"), dict):  # the names of its properties are none of options
+        options["json_schema"] = json.dumps(options["json_schema"])
     config = GenerationConfig.read(options, {"num_samples": num_samples})
     opened = _open(run, prompt)
     tokenizer, model = opened.tokenizer, writer_of(opened, device)

@@ -35,6 +35,7 @@ from clearhead.data.tokenizers.special import (
     specials,
     template,
 )
+from clearhead.data.tokenizers.token_bytes import token_bytes
 from clearhead.errors import DataError
 from clearhead.files import write_json, write_whole
 
@@ -228,6 +229,14 @@ class Tokenizer:
         tokens = [int(i) for i in ids]
         with catch_tokenizer_errors("decode its own tokens", quiet=self._quiet):
             return str(self._library.decode(tokens, skip_special_tokens=True))
+
+    def token_bytes(self) -> list[bytes | None]:
+        """The bytes that each id adds to a text, None for none; a space at the beginning of a text may be lost.
+
+        Raises:
+            DataError: what a token adds depends on its neighbors.
+        """
+        return token_bytes(self._library, self.decode)
 
     def _unseen(self, text: str, unknown: int) -> UnseenCharacterError:
         with catch_tokenizer_errors("encode this text", quiet=self._quiet):

@@ -55,12 +55,6 @@ class MessageBody(RequestBody):
         return ChatMessage("system" if self.role == "developer" else self.role, content)
 
 
-class ResponseFormat(RequestBody):
-    """What an answer is written in."""
-
-    type: Literal["text"]
-
-
 class ChatBody(TextFields):
     """The fields of a chat completion, as OpenAI has them; `store` and `metadata` are not looked at."""
 
@@ -69,7 +63,6 @@ class ChatBody(TextFields):
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
-    response_format: ResponseFormat | None = None
     store: bool | None = None
     metadata: dict[str, str] | None = Field(None, max_length=64)
     tools: object = None
@@ -127,7 +120,10 @@ async def _prepare(run: LoadedRun, body: ChatBody, config: ServerConfig) -> _Wor
     sampling = body.sampling(config, min(limits) if limits else min(room, config.max_tokens))
     ends = frozenset(i for i in (end, run.tokenizer.end_of_document) if i is not None)
     options = body.options(
-        run.model.config.vocab_size, logprobs=(body.top_logprobs or 0) if body.logprobs else None, stop_ids=[*ends]
+        run.model.config.vocab_size,
+        logprobs=(body.top_logprobs or 0) if body.logprobs else None,
+        stop_ids=[*ends],
+        constraint=await run.constraint(body.compile_form),
     )
     return _Work(run, body, TextRequest([prompt] * sampling.num_samples, sampling, options), ends)
 

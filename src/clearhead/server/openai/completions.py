@@ -111,6 +111,7 @@ async def _prepare(run: LoadedRun, body: CompletionBody, config: ServerConfig) -
     sampling = body.sampling(config, max_tokens)
     options = body.options(
         vocab_size,
+        constraint=await run.constraint(body.compile_form),
         logprobs=body.logprobs,
         prompt_logprobs=body.logprobs if body.echo else None,
         prompt_only=max_tokens == 0,

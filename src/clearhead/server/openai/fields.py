@@ -13,10 +13,12 @@ from clearhead.config.serving import ServerConfig
 from clearhead.data import Tokenizer, UnseenCharacterError
 from clearhead.errors import UsageError
 from clearhead.inference import TextOptions, encode_prompt
+from clearhead.inference.constraints import Constraint
 from clearhead.inference.ids import known_ids
 from clearhead.inference.text_stream import INCOMPLETE, TextStream
 from clearhead.server.http.bodies import RequestBody
 from clearhead.server.http.errors import HttpError
+from clearhead.server.openai.formats import Compile, ResponseFormat, StructuredOutputs, compiling
 
 Texts = Annotated[list[str], Field(fail_fast=True)]
 Ids = Annotated[list[int], Field(fail_fast=True)]
@@ -40,7 +42,7 @@ class StreamOptions(RequestBody):
 class TextFields(RequestBody):
     """The fields of a completion and of a chat. Those without a value are as OpenAI has them; `user` is not looked at.
 
-    `top_k`, `min_p` and `repetition_penalty` are ours, as in `clearhead generate`.
+    `top_k`, `min_p` and `repetition_penalty` are ours, as in `clearhead generate`; `structured_outputs` is vLLM's.
     """
 
     model: str | None = Field(None, max_length=512)
@@ -57,12 +59,23 @@ class TextFields(RequestBody):
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
     user: str | None = None
 
     @property
     def wants_usage(self) -> bool:
         """Whether a stream ends with how many tokens there were."""
         return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def compile_form(self) -> Compile | None:
+        """What makes the constraint of its texts; None where they have none.
+
+        Raises:
+            HttpError: 400, as in `compiling`.
+        """
+        return compiling(self.response_format, self.structured_outputs)
 
     def number_of_texts(self, config: ServerConfig) -> int:
         """Per prompt.
@@ -129,6 +142,7 @@ class TextFields(RequestBody):
         prompt_logprobs: int | None = None,
         prompt_only: bool = False,
         stop_ids: Sequence[int] = (),
+        constraint: Constraint | None = None,
     ) -> TextOptions:
         """What each text asks for beside its sampling.
 
@@ -143,6 +157,7 @@ class TextFields(RequestBody):
             stop_ids=frozenset(stop_ids),
             prompt_logprobs=prompt_logprobs,
             prompt_only=prompt_only,
+            constraint=constraint,
         )
 
     def _stops(self, config: ServerConfig) -> tuple[str, ...]:
