@@ -117,6 +117,43 @@ def test_one_of_several_maps_that_is_thrown_away_is_lost(uses: str, status: list
     assert [finding.status for finding in report.findings if finding.id == "A13"] == status, str(report)
 
 
+class Gated(Layer):
+    """A gate of its own. `use`: what becomes of it."""
+
+    def __init__(self, use: str) -> None:
+        super().__init__()
+        self.use, self.gate, self.last = use, nn.Linear(D, D), torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        opened = self.gate(x)
+        if self.use == "kept":
+            self.last = opened
+        if self.use == "for one key":
+            opened = (opened.mean(1, keepdim=True) @ x.mean(1, keepdim=True).mT).softmax(-1)  # (B, 1, 1)
+        if self.use == "nowhere":
+            opened = torch.where(torch.zeros_like(x).bool(), opened, 0)
+        is_used = self.use in ("used", "for one key", "nowhere") or (self.use == "in training" and self.training)
+        return super().forward(x + opened if is_used else x)
+
+
+@pytest.mark.parametrize(
+    ("use", "status"),
+    [
+        ("used", []),
+        ("kept", ["warn"]),
+        ("in training", ["warn"]),
+        ("for one key", ["warn"]),
+        ("nowhere", ["warn"]),
+        ("dropped", ["fail"]),
+    ],
+)
+def test_what_every_call_computes_and_nothing_reads(use: str, status: list[str]) -> None:
+    model = Stack(in_turn)
+    model.layers = nn.ModuleList(Gated(use) for _ in range(LAYERS))
+    report = check(model, only=["A13"])
+    assert [finding.status for finding in report.findings if finding.id == "A13"] == status, str(report)
+
+
 class Scaled(Layer):
     """A weight that nothing reads, in a layer that is called."""
 

@@ -1,6 +1,7 @@
 """Whether the numbers that a model holds have any effect."""
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling import Inputs
 from clearhead.doctor.calling.names import parameters_of
-from clearhead.doctor.calling.outputs import leaves
+from clearhead.doctor.calling.outputs import leaves, tensors
 from clearhead.doctor.probes.tensors import relative_change
 from clearhead.doctor.probes.tracing import quiet
 from clearhead.doctor.problems import attempt
@@ -20,9 +21,9 @@ OTHER = 0.3  # standard deviation of the noise that makes numbers others
 NUDGE = 1e-4  # the same, so small that no choice between experts or tokens changes
 
 
-def moves(subject: Subject, tensors: Iterable[Tensor], *, padding: bool = True) -> bool:
+def moves(subject: Subject, weights: Iterable[Tensor], *, padding: bool = True) -> bool:
     """Whether other numbers in these parameters or buffers of the perturbed copy move any logit; see `effect`."""
-    return effect(subject, tensors, padding=padding) > SAME
+    return effect(subject, weights, padding=padding) > SAME
 
 
 def logits(subject: Subject, inputs: Inputs) -> list[Tensor]:
@@ -33,14 +34,20 @@ def logits(subject: Subject, inputs: Inputs) -> list[Tensor]:
 def beside(subject: Subject, inputs: Inputs) -> list[Tensor]:
     """What is returned beside the logits. What lies deeper or has more axes is a cache or a record of the layers."""
     returned = leaves(subject.convention.raw(subject.model, inputs))
-    tensors = [leaf for path, leaf in returned if len(path) == 1 and path != subject.convention.output]
-    return [leaf for leaf in tensors if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() <= 3]
+    parts = [leaf for path, leaf in returned if len(path) == 1 and path != subject.convention.output]
+    return [leaf for leaf in parts if isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() <= 3]
 
 
-def all_of(subject: Subject, inputs: Inputs) -> list[Tensor]:
-    """All that is returned but lists in it, which are records of the layers, and caches."""
-    returned = leaves(subject.convention.raw(subject.model, inputs))
-    return [leaf for path, leaf in returned if len(path) < 2 and isinstance(leaf, Tensor) and leaf.is_floating_point()]
+def all_kept(subject: Subject, inputs: Inputs) -> list[Tensor]:
+    """All that is returned, and all that modules keep beside their weights, in evaluation and in training."""
+    numbers: list[Tensor] = []
+    for mode in (nullcontext, subject.training):
+        with mode():
+            returned = subject.convention.raw(subject.model, inputs)
+        held = (vars(module).items() for module in subject.model.modules())
+        parts = [part for values in held for name, part in values if name not in ("_parameters", "_modules")]
+        numbers += [tensor.clone() for tensor in tensors((returned, parts)) if tensor.is_floating_point()]
+    return numbers
 
 
 def with_options(subject: Subject, inputs: Inputs) -> list[Tensor]:
@@ -63,7 +70,7 @@ def knows_order(subject: Subject) -> bool:
 
 def effect(
     subject: Subject,
-    tensors: Iterable[Tensor],
+    weights: Iterable[Tensor],
     *,
     size: float = OTHER,
     of: Callable[[Subject, Inputs], list[Tensor]] = logits,
@@ -79,7 +86,7 @@ def effect(
         padding: also change the rows of embeddings that are declared to be padding's, and are never learned.
     """
     inputs, rows = subject.inputs(3), {} if padding else padding_rows(subject.model)
-    numbers = [tensor for tensor in tensors if tensor.is_floating_point()]
+    numbers = [tensor for tensor in weights if tensor.is_floating_point()]
     with quiet(), kept(numbers):
         before = of(subject, inputs)
         for salt, tensor in enumerate(numbers):

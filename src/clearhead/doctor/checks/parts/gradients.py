@@ -13,7 +13,7 @@ from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, atte
 from clearhead.doctor.checks.parts.effects import (
     NUDGE,
     SAME,
-    all_of,
+    all_kept,
     beside,
     effect,
     knows_order,
@@ -21,17 +21,18 @@ from clearhead.doctor.checks.parts.effects import (
     padding_rows,
     with_options,
 )
-from clearhead.doctor.probes.flow import Flow
+from clearhead.doctor.probes.flow import Flow, read_by
 from clearhead.doctor.probes.locations import layer_of, owner_of
 from clearhead.doctor.probes.mentions import is_mentioned
 from clearhead.doctor.probes.norms import is_norm
-from clearhead.doctor.probes.products import CARRYING, RESHAPING
+from clearhead.doctor.probes.products import LINEAR, PRODUCTS
 
 TRIED = 24  # parameters without gradient whose effect is looked at
 CHOICES = ("topk", "sort", "argsort", "argmax", "max", "multinomial")  # by which tokens are sent somewhere
 MAX_PARTS = 256  # parts of a list that are chosen from
 SOMETIMES = re.compile(r"expert|pooler|lora|adapter|mask_token|cls\.|router", re.I)  # used for some inputs only
 OF_A_SOURCE = re.compile(r"cross|encoder_attn|enc_dec|memory", re.I)  # idle if only ids are read
+READING = LINEAR | PRODUCTS | {"embedding", "conv2d"}  # operations
 READERS = (nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # read an input that is not a hidden state
 EXPLAIN = {"dependencies", "sources", "positions", "norms", "paddings", "attention"}  # may explain idle weights
 SHARE = 1 / 8  # of a matrix: fewer rows without a gradient may be units that are inactive on these tokens
@@ -85,7 +86,7 @@ def gradients(subject: Subject) -> list[Finding]:
         elif id(parameter) not in padding or not moves(subject, [parameter]):  # else only its padding row was read
             idle.append(name)
     findings = [_cut_off(model, cut)] if cut else []
-    called = Counter(call.name for call in subject.modules_called(subject.inputs())) if idle else Counter()
+    called = Counter(call.name for call in subject.modules_called(subject.inputs(2))) if idle else Counter()
     idle = [name for name in idle if not _reads_other_inputs(model, name, called)]
     reached = {name for name, _ in model.named_parameters()} - {*bare}
     idle = [name for name in idle if not _may_be_idle(subject, name, reached)]
@@ -167,12 +168,13 @@ def _left_out(subject: Subject, idle: Sequence[str], reached: set[str], called: 
             witness = f"{part} is never called, and {stand_in}, which is like it, {called[stand_in]} times in one pass"
             where = owner_of(model, part, own_code=True)
             return finding((("A13", 0.9), ("I02", 0.1)), witness, value=0.0, where=where, against="the part beside it")
-    dropped = _dropped_layer(subject, idle, reached, called)
-    if dropped is not None:
-        witness = f"{dropped} is called, and other values in all of its weights move nothing: its output is dropped"
-        where = owner_of(model, next(name for name in idle if layer_of(name) == dropped), own_code=True)
-        return finding((("A13", 0.8), ("N04", 0.2)), witness, value=0.0, where=where, against="the layers beside it")
-    lost = [name for name in idle if _is_lost_part(subject, name, reached, called)]
+    in_vain = next((name for name in idle if _is_read_in_vain(subject, name)), None)
+    if in_vain is not None:
+        witness = f"other values in {in_vain} move nothing that the model returns or keeps, though every call reads it"
+        causes: tuple[tuple[str, float], ...] = (("A13", 0.7), ("A12", 0.1), ("N04", 0.1), ("I06", 0.1))
+        where = owner_of(model, in_vain, own_code=True)
+        return finding(causes, witness, value=0.0, where=where, against="the operation that reads it")
+    lost = [name for name in idle if _is_lost_part(model, name, reached, called)]
     first = (lost or idle)[0]
     listed = ", ".join(idle[:3]) + (f" and {len(idle) - 3} more" if len(idle) > 3 else "")
     norm = is_norm(model.get_submodule(first.rpartition(".")[0])) and layer_of(first) is None
@@ -194,17 +196,18 @@ def _is_stack(model: nn.Module, path: str) -> bool:
 def _stand_in(model: nn.Module, name: str, called: Counter[str]) -> str | None:
     """What is called in place of the uncalled part around a weight: twice for each call of what holds them both."""
     part = _uncalled(model, name, called)
-    owner, _, key = part.rpartition(".")
+    owner = part.rpartition(".")[0]
     if part == name or not called[owner] or model.get_parameter(name).dim() < 2:
         return None
+    return next((path for path in _alike(model, part) if called[path] >= 2 * called[owner]), None)
+
+
+def _alike(model: nn.Module, part: str) -> list[str]:
+    """The modules beside one that have its class and weights of its shapes."""
+    owner, _, key = part.rpartition(".")
     children = dict(model.get_submodule(owner).named_children())
-    alike = [other for other, child in children.items() if other != key and _shapes(child) == _shapes(children[key])]
-    paths = (f"{owner}.{other}".lstrip(".") for other in alike)
-    return next((path for path in paths if called[path] >= 2 * called[owner]), None)
-
-
-def _shapes(module: nn.Module) -> tuple[type, list[torch.Size]]:
-    return type(module), [parameter.shape for parameter in module.parameters()]
+    shapes = {name: (type(m), [weight.shape for weight in m.parameters()]) for name, m in children.items()}
+    return [f"{owner}.{name}".lstrip(".") for name in children if name != key and shapes[name] == shapes[key]]
 
 
 def _uncalled(model: nn.Module, name: str, called: Counter[str]) -> str:
@@ -215,49 +218,28 @@ def _uncalled(model: nn.Module, name: str, called: Counter[str]) -> str:
     return next((o for o in owners if o not in called and not isinstance(model.get_submodule(o), containers)), name)
 
 
-def _dropped_layer(subject: Subject, idle: Sequence[str], reached: set[str], called: Counter[str]) -> str | None:
-    """The first layer that is called and has no effect on anything that is returned, beside layers that have one."""
-    model = subject.model
-    layers = dict.fromkeys(layer for name in idle if (layer := layer_of(name)) is not None)
-    for layer in layers:
-        matrices = {name: p for name, p in model.named_parameters() if name.startswith(f"{layer}.") and p.dim() > 1}
-        stack = layer.rpartition(".")[0]
-        if layer not in called or len(matrices) < 2 or reached & {*matrices} or not {*matrices} & {*idle}:
-            continue
-        if (
-            any(name.startswith(f"{stack}.") for name in reached)
-            and effect(subject, matrices.values(), of=all_of) <= SAME
-        ):
-            return layer
-    return None
+def _is_read_in_vain(subject: Subject, name: str) -> bool:
+    """Whether an operation reads a matrix, no way leads from there to the logits, and nothing else comes of it."""
+    weight, (calls, logits) = subject.model.get_parameter(name), subject.inside
+    is_read = any(call.name in READING and any(part is weight for part in read_by(call)) for call in calls)
+    if weight.dim() < 2 or not is_read or Flow(calls).comes_from(logits, len(calls), weight):
+        return False
+    with attempt():
+        return effect(subject, [weight], of=all_kept) <= SAME
+    return False  # what it keeps grows with each call
 
 
-def _is_lost_part(subject: Subject, name: str, reached: set[str], called: Counter[str]) -> bool:
-    """Whether it is a map whose output nothing uses, beside at least two like it that have an effect."""
-    model, part = subject.model, _uncalled(subject.model, name, called)
+def _is_lost_part(model: nn.Module, name: str, reached: set[str], called: Counter[str]) -> bool:
+    """Whether it is a map that is never called, beside at least two like it that have an effect."""
+    part = _uncalled(model, name, called)
     part = name.rpartition(".")[0] if part == name else part
-    owner, _, key = part.rpartition(".")
-    around = owner
+    around = part.rpartition(".")[0]
     while around and not called[around]:  # a list is never called itself
         around = around.rpartition(".")[0]
     is_inside = layer_of(part) not in (None, part)  # of a list outside a layer, only some may be meant to be used
-    if not is_inside or not called[around] or model.get_parameter(name).dim() < 2 or not _is_thrown_away(subject, part):
+    if not is_inside or not called[around] or called[part] or model.get_parameter(name).dim() < 2:
         return False
-    children = dict(model.get_submodule(owner).named_children())
-    alike = [other for other, child in children.items() if other != key and _shapes(child) == _shapes(children[key])]
-    return sum(any(f.startswith(f"{owner}.{other}.".lstrip(".")) for f in reached) for other in alike) >= 2
-
-
-def _is_thrown_away(subject: Subject, path: str) -> bool:
-    """Whether a module is not called, or its output is only moved about and then forgotten."""
-    flow, module = Flow(subject.inside.calls), subject.model.get_submodule(path)
-    open_ = [index for index, call in enumerate(flow.calls) if call.module is module]
-    while open_:
-        index = open_.pop()
-        if flow.calls[index].module is not module and flow.calls[index].name not in CARRYING | RESHAPING:
-            return False
-        open_ += flow.readers(index)
-    return True
+    return sum(any(name.startswith(f"{other}.") for name in reached) for other in _alike(model, part)) >= 2
 
 
 @model_check("I06", "slices", order=270, needs=(*STEADY, "gradients"))
