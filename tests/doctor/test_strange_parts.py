@@ -135,6 +135,46 @@ def test_dropout_behind_the_positions_is_not_on_the_stream() -> None:
     assert not check(Model(before=nn.Dropout(0.1)), only=["N10"]).findings
 
 
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize(("part", "ids"), [("ends", {"N10"}), ("begins", set())])
+def test_dropout_behind_a_norm_lies_on_the_stream(part: str, ids: set[str], joined: bool) -> None:
+    class Post(Layer):
+        def __init__(self) -> None:
+            super().__init__(joined=joined)
+            self.drop = nn.Dropout(0.1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.ln1(x + self.drop(self.first(x)))
+            x = self.ln2(x + self.drop(self.mlp(x)))
+            return self.drop(x) if part == "ends" else x
+
+    report = check(Model(Post, before=nn.Sequential(nn.LayerNorm(D), nn.Dropout(0.1))))
+    assert failures(report) & {"N10"} == ids, str(report)
+    assert bool(failures(report) & {"A04", "A05"}) == joined, str(report)  # which does not hide it
+
+
+class Bare(Model):
+    """One layer stands in the model itself, called again and again. `adds`: its attention is added to what it reads."""
+
+    def __init__(self, adds: bool) -> None:
+        super().__init__(nn.Identity)
+        self.attention, self.mlp = Attention(causal=False), wide(nn.GELU())
+        self.ln1, self.ln2, self.adds, self.mix = nn.LayerNorm(D), nn.LayerNorm(D), adds, nn.Identity()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + self.positions.weight[: ids.shape[1]]
+        for _ in range(LAYERS):
+            attended = self.attention(x)
+            x = self.ln1(x + attended if self.adds else attended)
+            x = self.ln2(x + self.mlp(x))
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_residual_around_an_attention_that_stands_in_the_model(adds: bool) -> None:
+    assert failures(check(Bare(adds), only=["N04"])) == (set() if adds else {"N04"})
+
+
 def test_a_leak_does_not_hide_missing_positions() -> None:
     for places in (False, True):
         report = check(Model(lambda: Layer(causal=False), places=places), Spec(kind="causal"), only=["M01", "P01"])

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.doctor.probes.masking import causally_masked
+from clearhead.doctor.probes.masking import call_within, causally_masked
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.state_guard import seeded
@@ -48,8 +48,7 @@ def mended(subject: Subject, check: str, findings: Sequence[Finding], undo: Exit
 
 def _within(subject: Subject, context: Callable[[], AbstractContextManager[Any]], undo: ExitStack) -> Subject:
     """The subject whose copies are called within a context."""
-    for copy in (subject.model, subject.fresh):
-        _call_by(copy, _called_within(context, copy.forward), undo)
+    call_within(context, (subject.model, subject.fresh), undo)
     return replace(subject)
 
 
@@ -57,15 +56,6 @@ def _call_by(module: nn.Module, forward: Callable[..., Any], undo: ExitStack) ->
     """Let a module be called by another function."""
     undo.callback(setattr, module, "forward", module.forward)
     module.forward = forward
-
-
-def _called_within(context: Callable[[], AbstractContextManager[Any]], call: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(call)
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        with context():
-            return call(*args, **kwargs)
-
-    return forward
 
 
 def _over_width(norm: nn.Module, time_first: bool, T: int) -> Callable[[Tensor], Tensor]:

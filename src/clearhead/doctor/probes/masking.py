@@ -1,9 +1,12 @@
-"""A causal mask, imposed on every attention of a model from outside: what leaks in spite of it leaks elsewhere."""
+"""Masks that are imposed on attention from outside: what passes in spite of them takes another way."""
 
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import wraps
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from clearhead.doctor.probes.attention import FUSED, WHOLE
@@ -26,6 +29,42 @@ class causally_masked(TorchFunctionMode):  # noqa: N801 - used as a context mana
             mask = _as_mask(args[0], mask, len(args[0]), len(args[1]))
             kwargs |= {"attn_mask": mask, "is_causal": False}
         return func(*args, **kwargs)
+
+
+class _of_nothing(TorchFunctionMode):  # noqa: N801 - used as a context manager
+    """Every weight of an attention is zero."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        output, name = func(*args, **(kwargs or {})), getattr(func, "__name__", "")
+        if name == FUSED or (name == "softmax" and output.dim() >= 3):
+            return torch.zeros_like(output)
+        return (torch.zeros_like(output[0]), *output[1:]) if name == WHOLE else output
+
+
+@contextmanager
+def unattended(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """What attends in these modules reads nothing meanwhile."""
+    with ExitStack() as undo:
+        call_within(_of_nothing, modules, undo)
+        yield
+
+
+def call_within(
+    context: Callable[[], AbstractContextManager[Any]], modules: Iterable[nn.Module], undo: ExitStack
+) -> None:
+    """Let these modules be called within a context until `undo` is closed."""
+    for module in modules:
+        undo.callback(setattr, module, "forward", module.forward)
+        module.forward = _called_within(context, module.forward)
+
+
+def _called_within(context: Callable[[], AbstractContextManager[Any]], call: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(call)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        with context():
+            return call(*args, **kwargs)
+
+    return forward
 
 
 def _masked(scores: Tensor, T_q: int, T_k: int) -> Tensor:

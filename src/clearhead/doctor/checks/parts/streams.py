@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import code_of
 from clearhead.doctor.checks.base import Finding, Skipped, Subject, Where, finding, model_check
+from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.locations import around, is_own, layer_of, owner_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.probes.products import LINEAR, NORMS, PRODUCTS
@@ -24,7 +25,7 @@ LEFT = 0.01  # of the largest number: what a norm's epsilon may change
     "streams",
     order=310,
     covers=("N03", "N04", "N10"),
-    needs=("finite", "memory", "layouts", "residuals"),
+    needs=("finite", "memory", "residuals"),
 )
 def streams(subject: Subject) -> list[Finding]:
     """The sublayers of a layer take their residual alike, no dropout lies on the stream, and a norm ends it."""
@@ -138,17 +139,16 @@ def _dropped(subject: Subject) -> list[Finding]:
     calls, logits = subject.inside_training
     if not any(dropout_probability(call) for call in calls):
         return []
-    is_inside = False  # past the embeddings, whose sum with the positions may be dropped
+    first = next((attention.index for attention in attentions(calls)), len(calls))  # behind the embeddings
     for step in stream(calls, logits)[0]:
-        is_inside = is_inside or any(layer_of(subject.place_of(calls[index]).module) for index in step.between)
-        for index in step.between if is_inside and not step.is_first else ():
+        for index in () if step.is_first else step.between:
             p = dropout_probability(calls[index])
-            if p and not any(calls[other].name in LINEAR for other in step.between):  # else it lies in a sublayer
+            if (
+                p and index > first and not any(calls[other].name in LINEAR for other in step.between)
+            ):  # else it lies in a sublayer
                 witness = f"in training, each number of the stream is dropped with p={p:g} before the next sublayer"
-                is_common = _has_norm(calls, step.between)  # after a norm
-                against = "" if is_common else "what a residual is for: to carry on all of what was there"
-                return [finding("N10", witness, value=p, where=_caller_of(subject, calls[index]), against=against)]
-        is_inside = is_inside or layer_of(subject.place_of(step.call).module) is not None
+                where, against = _caller_of(subject, calls[index]), "what a residual is for: to carry on what was there"
+                return [finding("N10", witness, value=p, where=where, against=against)]
     return []
 
 

@@ -11,6 +11,7 @@ from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.probes.flow import Flow
 from clearhead.doctor.probes.locations import layer_of, place_of_module
+from clearhead.doctor.probes.masking import unattended
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.products import LINEAR, PRODUCTS
 from clearhead.doctor.probes.replay import reach_of
@@ -38,8 +39,9 @@ def residuals(subject: Subject) -> list[Finding]:
         layer = subject.model.get_submodule(path)
         sound |= {type(layer)} if _depends(subject, path, side, _silent([layer])) else set()
         for name, module in sublayers.items():
-            if _is_bypassed(subject, path, side, module):
-                sound |= {type(layer)} if name in mixing else set()
+            silences = _silences(module, name in mixing)
+            if any(_depends(subject, path, side, silence(modules)) for silence, modules in silences):
+                sound |= {type(layer)}
             elif _is_a_branch(subject, path):
                 break
             else:
@@ -47,7 +49,7 @@ def residuals(subject: Subject) -> list[Finding]:
             others = [sublayers[other] for other in mixing]
             if mixing and name not in mixing and all(
                 _is_same(*(_returned(subject, path, quiet([*part, *more])) for more in ([], others)))
-                for quiet, part in _silences(module)
+                for quiet, part in silences
             ) and _is_beside(subject, path, name, side, others):  # fmt: skip
                 witness = (
                     f"with the weights of {name} at zero, {path or 'it'} returns the same whatever {mixing[0]} does"
@@ -64,19 +66,16 @@ def residuals(subject: Subject) -> list[Finding]:
     return []
 
 
-def _silences(module: nn.Module) -> list[tuple[Silence, list[nn.Module]]]:
+def _silences(module: nn.Module, is_mixing: bool) -> list[tuple[Silence, list[nn.Module]]]:
     """Ways to take a sublayer away. Matrices of its own may lead around the part that it holds."""
     parts = _parts(module)
     silences: list[tuple[Silence, list[nn.Module]]] = [(_silent, [module]), (_silent, parts or [module])]
     silences.append((_without_output, [module]))
+    if is_mixing:
+        return [*silences, (unattended, [module])]
     if len(parts) > 1:  # or a single one of them does, as a residual of what was projected
         silences += [(_silent, [other for other in parts if other is not part]) for part in parts]
     return silences
-
-
-def _is_bypassed(subject: Subject, path: str, side: bool, module: nn.Module) -> bool:
-    """Whether a layer still depends on what it reads without a sublayer."""
-    return any(_depends(subject, path, side, silence(modules)) for silence, modules in _silences(module))
 
 
 def _is_a_branch(subject: Subject, path: str) -> bool:
@@ -200,6 +199,8 @@ def _depends(
     """
     if source and not subject.convention.has_source:
         return False
+    if of_input and not path:
+        return True  # the model itself
     inputs, other = subject.inputs(2, salt=14), subject.inputs(2, salt=15)
     with silence:
         first, second = (
