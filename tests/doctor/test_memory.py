@@ -73,9 +73,23 @@ class Hiding(Running):
         return self.head(self.hidden(ids) * mask[..., None].clamp(max=1))
 
 
+class Reshaping(Hiding):
+    """The mask gets its last axis in place, or a view of it does."""
+
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Any:  # type: ignore[override]
+        mask = attention_mask.unsqueeze(-1) if self.copies else attention_mask.unsqueeze_(-1)
+        return self.head(self.hidden(ids) * mask)
+
+
 @pytest.mark.parametrize(
     ("model", "id"),
-    [(Buffered(whole=True), "T08"), (Carried(), "T08"), (Clamping(), "D18"), (Hiding(copies=False), "D18")],
+    [
+        (Reshaping(copies=False), "D18"),
+        (Buffered(whole=True), "T08"),
+        (Carried(), "T08"),
+        (Clamping(), "D18"),
+        (Hiding(copies=False), "D18"),
+    ],
 )
 def test_what_a_call_leaves_behind_is_told(model: nn.Module, id: str) -> None:
     report = check(model, only=["T08", "D18"])
@@ -83,7 +97,7 @@ def test_what_a_call_leaves_behind_is_told(model: nn.Module, id: str) -> None:
     assert report.findings[0].status == "fail"
 
 
-@pytest.mark.parametrize("model", [Running(), Buffered(whole=False), Hiding(copies=True)])
+@pytest.mark.parametrize("model", [Running(), Buffered(whole=False), Hiding(copies=True), Reshaping(copies=True)])
 def test_buffers_that_are_written_before_they_are_read_are_no_memory(model: nn.Module) -> None:
     report = check(model, only=["T08", "D18"])
     assert not report.findings, str(report)

@@ -59,6 +59,11 @@ def halves(width: int, n: int) -> Tensor:
     return torch.cat((angle.sin(), angle.cos()), dim=1)
 
 
+def unplaced(table: Tensor) -> Tensor:
+    """With the first row at zero, as for padding."""
+    return torch.cat((torch.zeros_like(table[:1]), table[1:]))
+
+
 TABLES: dict[str, tuple[Callable[[int, int], Tensor], str]] = {
     "right": (lambda d, n: paired(series(d), series(d), n), ""),
     "halves": (halves, ""),
@@ -66,6 +71,11 @@ TABLES: dict[str, tuple[Callable[[int, int], Tensor], str]] = {
     "twice the exponent": (lambda d, n: paired(series(d, 2), series(d, 2), n), "to the base 1e"),
     "an exponent for each column": (
         lambda d, n: paired(series(d, 2), series(d, 2) * 10000 ** (-2 / d), n),
+        "different speeds",
+    ),
+    "right, but for padding": (lambda d, n: unplaced(halves(d, n)), ""),
+    "an exponent for each column, and padding": (
+        lambda d, n: unplaced(paired(series(d, 2), series(d, 2) * 10000 ** (-2 / d), n)),
         "different speeds",
     ),
     "no waves": (lambda d, n: torch.rand(n, d, generator=torch.Generator().manual_seed(0)) - 0.5, ""),

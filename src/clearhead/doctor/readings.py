@@ -42,7 +42,8 @@ def _says_its_kind(subject: Subject) -> bool:
     if subject.kind == "seq2seq":
         named = {role_of(filler): name for name, filler in subject.convention.call}
         is_named = SOURCE.search(named.get("source", "")) or TARGET.search(named.get("ids", ""))
-        return bool(is_named or subject.convention.dicts)
+        is_told_apart = subject.convention.reads_words("ids") != subject.convention.reads_words("source")
+        return bool(is_named or is_told_apart or subject.convention.dicts)
     reasons, is_ours = subject.assumed_kind.reasons, any("causal" in filler for _, filler in subject.convention.call)
     is_clear = not is_ours and len(reasons) > 1 and not reasons[-1].startswith("although")
     writes = subject.convention.reads_words("ids") and subject.inside.logits.shape[-1] == subject.calling.vocab_size

@@ -139,6 +139,8 @@ class Convention:
         """Whatever the model returns. `more`: further parameters by name, which win."""
         more = {name: self._typed(name, self._moved(value)) for name, value in more.items()}
         inputs = inputs.longer if self.drops_last else inputs
+        if self.at_once:  # no more rows and no fewer
+            inputs = inputs.rows(torch.arange(self.at_once).clamp_max(len(inputs.ids) - 1))
         if self.stepwise and inputs.ids.shape[1] > 1:
             return self._step_by_step(model, inputs, more)
         unnamed, arguments = self._arguments(model, inputs, more)

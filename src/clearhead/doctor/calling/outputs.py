@@ -49,7 +49,7 @@ def tensors(value: object, depth: int = 0) -> list[Tensor]:
 
 def follow(value: Any, path: Path) -> Any:
     """The part of it that the path leads to."""
-    for step in path:
+    for step in () if isinstance(value, Tensor) else path:  # in another mode it may return less
         held = isinstance(value, (Mapping, tuple, list))
         value = operator.getitem(value, step) if held else getattr(value, str(step))
     return value

@@ -34,6 +34,9 @@ def _written_over(subject: Subject) -> list[Finding]:
     with subject.model.register_forward_pre_hook(note, with_kwargs=True), torch.no_grad():
         subject.run(subject.inputs(3))
     for name, tensor, before in kept:
+        if tensor.shape != before.shape:
+            witness = f"a call reshapes its '{name}', {tuple(before.shape)}, to {tuple(tensor.shape)}"
+            return [finding("D18", witness, where=place_of_module("", subject.model))]
         changed = (tensor != before) & ~(tensor.isnan() & before.isnan())
         if changed.any():
             index = tuple(changed.nonzero()[0].tolist())

@@ -165,7 +165,7 @@ def _unregistered(subject: Subject) -> list[Finding]:
             lost.setdefault(id(module), (module, *caller()))
 
     with nn.modules.module.register_module_forward_hook(look):
-        subject.run(subject.inputs())
+        subject.run(subject.inputs(2))
     if not lost:
         return []
     module, file, line = next(iter(lost.values()))
@@ -265,8 +265,8 @@ def _untied(subject: Subject, is_fresh: bool) -> list[Finding]:
 def _copies(model: nn.Module) -> list[Finding]:
     """Layers that start with the same random numbers."""
     for name, (first, second, *_) in _layers(model):
-        matrices = [_drawn(layer) for layer in (first, second)]
-        if first is second or type(first) is not type(second) or not matrices[0] or not are_same(*matrices):
+        matrices = [_drawn(layer) for layer in (first, second) if layer is not None]
+        if first is second or type(first) is not type(second) or not all(matrices) or not are_same(*matrices):
             continue
         where = place_of_module(f"{name}.1", second)
         witness = f"every matrix of {name}.1 equals that of {name}.0 to the last bit"

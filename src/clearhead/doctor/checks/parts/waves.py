@@ -104,8 +104,14 @@ def _oddity(table: Tensor) -> tuple[str, float] | None:
 def _turns_evenly(columns: Tensor) -> Tensor:
     """For each column (positions, n), whether it is a wave: both neighbors of a number add up to k times it."""
     inner, neighbors = columns[1:-1], columns[2:] + columns[:-2]
-    k = (inner * neighbors).sum(0) / inner.square().sum(0).clamp_min(1e-12)
+    k = _twice_cosine(columns)
     return (neighbors - k * inner).abs().amax(0) < 1e-2 * columns.abs().amax(0)
+
+
+def _twice_cosine(columns: Tensor) -> Tensor:
+    """For each column (positions, n), what times its numbers comes nearest to the sums of their neighbors."""
+    inner, neighbors = columns[1:-1], columns[2:] + columns[:-2]
+    return (inner * neighbors).sum(0) / inner.square().sum(0).clamp_min(1e-12)
 
 
 def _stands_still(table: Tensor) -> Tensor:
@@ -119,7 +125,7 @@ def _series(table: Tensor, code: str) -> tuple[str, float] | None:
     Column 2i is sin(t w) and column 2i + 1 is cos(t w), or all sines stand before all cosines, with w falling from 1 to
     nearly 1 / 10000 by one factor.
     """
-    table = table.double()
+    table = _with_origin(table.double())
     sines, cosines = (table[:, (table[0] - at).abs() < 1e-6] for at in (0.0, 1.0))  # at position 0
     if min(sines.shape[1], cosines.shape[1]) < NARROW // 2 or sines.shape[1] + cosines.shape[1] < table.shape[1]:
         return None
@@ -142,6 +148,14 @@ def _series(table: Tensor, code: str) -> tuple[str, float] | None:
     if off > OTHER and re.search(r"\b(10000(\.0?)?|1e4|10_000(\.0)?)\b", code):
         return f"its code says 10000, but its wavelengths form a series to the base {base:.3g}", off
     return None
+
+
+def _with_origin(table: Tensor) -> Tensor:
+    """The same; where the first row is zero, as for padding, with the row that the waves come from."""
+    if table[0].any():
+        return table
+    k = _twice_cosine(table[1:])
+    return torch.cat([(k * table[1] - table[2]).round()[None], table[1:]])
 
 
 def _frequency(column: Tensor, *, of_sine: bool) -> float:
