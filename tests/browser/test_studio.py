@@ -17,7 +17,9 @@ from clearhead import inspection
 from clearhead.config import SamplingConfig
 from clearhead.config.serving import ServerConfig
 from clearhead.inference.sampling import filter_logits
+from clearhead.inspection.attention.alignment import alignment
 from clearhead.inspection.heads.ablation import without_heads
+from clearhead.models import EncoderDecoder
 from clearhead.server.studio.app import create_studio
 from clearhead.workflows import attend, predict
 from clearhead.workflows.prompts import read_prompt
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.browser
 
 TOKEN = "a-token-that-nobody-guesses"
 HOSTILE = "<img src=x onerror=alert(1)>"
-SCREENS = ("runs", "architecture", "attention", "next", "write", "doctor")
+SCREENS = ("runs", "architecture", "xray", "attention", "next", "write", "doctor")
 expect.set_options(timeout=TIMEOUT)
 
 
@@ -106,6 +108,8 @@ def test_every_screen_is_accessible_quiet_and_no_wider_than_the_window(
     if screen in ("architecture", "doctor"):
         frame = shown.page.frame_locator(f"#screen-{screen} iframe")
         expect(frame.locator("h1")).to_contain_text("writer", timeout=3 * TIMEOUT)
+    if screen == "xray":
+        expect(shown.page.locator(".activation h2")).to_have_text("stack.input")
     if screen == "attention":
         expect(shown.page.locator(".wall button")).to_have_count(4)
     if screen == "next":
@@ -138,6 +142,67 @@ def test_a_weight_on_the_map_is_the_librarys(show: Any, run: str, text: str) -> 
     token = shown.page.locator("#screen-attention .strip .token").nth(key)
     assert token.get_attribute("title") == f"{expected.weights[1, 1, query, key]:.4f}"
     assert shown.page.locator("[role=status]").filter(has_text="sharpest").count() == 1
+
+
+@pytest.mark.parametrize(("run", "text"), [("writer", "once upon"), ("translator", "the old dog")])
+def test_a_number_of_an_activation_is_the_librarys(show: Any, run: str, text: str) -> None:
+    prompt = read_prompt(run, text)
+    with torch.no_grad(), inspection.record(prompt.model) as trace:
+        prompt.model(*prompt.inputs)
+    stack = "stack" if run == "writer" else "decoder"
+    name = f"{stack}.blocks.0.self_attention.part.mixed"
+    shown = show(run=run, screen="xray", text=text, activation=name, matrix=1, row=0, column=2)
+    number = shown.page.locator(".activation .number b")
+    expect(number).to_be_visible()
+    assert float(number.text_content() or "") == pytest.approx(float(trace[name][0, 1, 0, 2]), rel=1e-5)
+    shown.page.locator(".activation canvas").focus()
+    shown.page.keyboard.press("ArrowRight")
+    assert float(number.text_content() or "") == pytest.approx(float(trace[name][0, 1, 0, 3]), rel=1e-5)
+    assert "column=3" in shown.run("location.hash")
+    ids = [side[0].tolist() for side in prompt.inputs]
+    assert shown.page.locator(".ids .token small").all_text_contents() == [str(id) for row in ids for id in row]
+
+
+def test_a_step_of_the_table_shows_its_activation(show: Any) -> None:
+    shown = show(run="writer", screen="xray", text="once")
+    name = "stack.blocks.0.feedforward.part.hidden"
+    shown.page.locator(f".steps [data-name='{name}']").click()
+    expect(shown.page.locator(".activation h2")).to_have_text(name)
+    prompt = read_prompt("writer", "once")
+    with torch.no_grad(), inspection.record(prompt.model, name) as trace:
+        prompt.model(*prompt.inputs)
+    bounds = shown.page.locator(".activation .heat-map .soft").text_content().split()
+    assert [float(bounds[1]), float(bounds[3])] == pytest.approx([trace[name].min(), trace[name].max()], rel=1e-5)
+
+
+@pytest.mark.parametrize("which", ["mean", "head"])
+def test_the_ribbons_are_the_librarys_alignment(show: Any, which: str) -> None:
+    prompt = read_prompt("translator", "the old dog", "the dog")
+    assert isinstance(prompt.model, EncoderDecoder)
+    (source, target), end = (ids[0].tolist() for ids in prompt.inputs), prompt.tokenizer.end_of_document
+    assert end is not None
+    expected = alignment(prompt.model, source, [*target[1:], end], end=end, layer=1).numpy()
+    if which == "head":
+        expected = attend("translator", "the old dog", target="the dog").weights[1, 0]
+    state = {
+        "run": "translator",
+        "screen": "attention",
+        "text": "the old dog",
+        "target": "the dog",
+        "layer": 1,
+        "head": 0,
+    }
+    shown = show(**state, ribbons=which, scheme="dark")
+    expect(shown.page.locator(".ribbons svg")).to_be_visible()
+    drawn = shown.run("[...document.querySelectorAll('.ribbon')].map(({ dataset }) => ({ ...dataset }))")
+    assert len(drawn) == (expected >= 0.02).sum()
+    for ribbon in drawn:
+        weight = expected[int(ribbon["query"]), int(ribbon["key"])]
+        assert float(ribbon["weight"]) == pytest.approx(float(weight), abs=1e-4)
+    texts_shown = shown.page.locator(".ribbons .word").all_text_contents()
+    labels = [*(prompt.source_labels or ()), *prompt.labels[1:], "⟨end⟩"]
+    assert texts_shown == [label.replace(" ", "␣") for label in labels]
+    shown.assert_accessible()
 
 
 def test_the_map_is_walked_over_by_keyboard_alone(show: Any) -> None:

@@ -103,7 +103,7 @@ async def layer_weights(request: Request) -> Response:
         chosen = np.where(view.allowed, view.weights[body.layer], np.nan)
         return chosen.astype("<f4").tobytes()
 
-    content = await _computed(request, body, weights)
+    content = await computed(request, body, weights)
     return Response(content, media_type="application/octet-stream")
 
 
@@ -182,10 +182,10 @@ ROUTES = [
 
 
 async def _answer(request: Request, body: TextBody, read: Callable[[Prompt], dict[str, object]]) -> Response:
-    return JSONResponse(await _computed(request, body, read))
+    return JSONResponse(await computed(request, body, read))
 
 
-async def _computed(request: Request, body: TextBody, read: Callable[[Prompt], T]) -> T:
+async def computed(request: Request, body: TextBody, read: Callable[[Prompt], T]) -> T:
     """What `read` makes of the prompt, on the model's own thread."""
     runs: LoadedRuns = request.app.state.runs
     async with runs.use(body.model) as run:

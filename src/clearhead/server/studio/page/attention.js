@@ -1,49 +1,13 @@
 // Where the heads look: all of them on a wall, one enlarged, one weight written out. A head can be switched off.
 
-import { element, get, post, printable, token } from "/page/api.js";
+import { element, post, printable } from "/page/api.js";
+import { floats, paint, palette, visible } from "/studio/page/maps.js";
+import { setUpRibbons } from "/studio/page/ribbons.js";
 import { change, headsOf, numberOf, state, toggledHead } from "/studio/page/state.js";
 
 const FORBIDDEN = 255; // on the wall; weights are 0 to 254
 const NAMES = { self: "Self-attention", cross: "Cross-attention", encoder: "Encoder" };
 const MOST_PIXELS = 720; // along a side of the large map
-
-const visible = (label) => printable(label).replaceAll("\n", "⏎").replaceAll(" ", "␣") || "·";
-
-async function layerWeights(body) {
-  const headers = { "content-type": "application/json" };
-  if (token.get()) headers.authorization = `Bearer ${token.get()}`;
-  const response = await fetch("/studio/attention/weights", { method: "POST", headers, body: JSON.stringify(body) });
-  if (!response.ok) throw new Error((await response.json()).error.message);
-  return new Float32Array(await response.arrayBuffer());
-}
-
-// The ink of a weight, from the paper's color to the accent's; hatching, not a color, says that the mask forbids.
-function palette() {
-  const style = getComputedStyle(document.documentElement);
-  const parse = (name) => {
-    const canvas = new OffscreenCanvas(1, 1).getContext("2d");
-    canvas.fillStyle = style.getPropertyValue(name).trim();
-    canvas.fillRect(0, 0, 1, 1);
-    return canvas.getImageData(0, 0, 1, 1).data;
-  };
-  const [paper, ink, soft] = [parse("--paper"), parse("--accent"), parse("--line")];
-  const mix = (share) => [0, 1, 2].map((index) => Math.round(paper[index] + (ink[index] - paper[index]) * share));
-  return { of: (weight) => mix(Math.sqrt(weight)), forbidden: [soft[0], soft[1], soft[2]], paper };
-}
-
-function paint(canvas, rows, columns, value, colors) {
-  canvas.width = columns;
-  canvas.height = rows;
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(columns, rows);
-  for (let index = 0; index < rows * columns; index++) {
-    const weight = value(index);
-    const isHatched = Number.isNaN(weight) && (Math.floor(index / columns) + (index % columns)) % 2;
-    const color = Number.isNaN(weight) ? (isHatched ? colors.forbidden : colors.paper) : colors.of(weight);
-    image.data.set([color[0], color[1], color[2], 255], 4 * index);
-  }
-  context.putImageData(image, 0, 0);
-}
 
 export function setUpAttention(section, studio) {
   const kinds = element("div", { class: "fields", role: "group", "aria-label": "Which attention" });
@@ -56,7 +20,8 @@ export function setUpAttention(section, studio) {
   const strip = element("p", { class: "strip" });
   const sums = element("div", { class: "cell", "aria-live": "polite" });
   const detail = element("div", { class: "detail" }, element("div", {}, heading, element("p", { class: "buttons" }, off), large, pointed, strip), sums);
-  section.append(kinds, verdict, wall, detail);
+  const ribbons = setUpRibbons();
+  section.append(kinds, verdict, wall, ribbons.node, detail);
 
   let read = ""; // what the wall shows
   let view = null;
@@ -104,12 +69,13 @@ export function setUpAttention(section, studio) {
       button.setAttribute("aria-pressed", index === number * view.heads + head);
     }
     if (layer.number !== number) {
-      const weights = await layerWeights({ ...body(now), layer: number });
+      const weights = await floats("/studio/attention/weights", { ...body(now), layer: number });
       if (mine !== generation) return;
       layer = { number, weights };
     }
     const [rows, columns] = [view.queries.length, view.keys.length];
     const start = head * rows * columns;
+    ribbons.draw(now, view, layer, head);
     paint(large, rows, columns, (cell) => layer.weights[start + cell], palette());
     const pixels = Math.max(2, Math.min(48, Math.floor(MOST_PIXELS / Math.max(rows, columns))));
     large.style.width = `${columns * pixels}px`;

@@ -7,17 +7,20 @@ import { setUpNext } from "/studio/page/next.js";
 import { setUpRuns } from "/studio/page/runs.js";
 import { change, headsOf, onChange, state, takeToken, tell, toggledHead } from "/studio/page/state.js";
 import { setUpWriting } from "/studio/page/writing.js";
+import { setUpXray } from "/studio/page/xray.js";
 
 const SCREENS = {
   runs: ["Runs", setUpRuns],
   architecture: ["Architecture", (section, studio) => setUpFrame(section, studio, "architecture")],
+  xray: ["X-ray", setUpXray],
   attention: ["Attention", setUpAttention],
   next: ["Next token", setUpNext],
   write: ["Write", setUpWriting],
   doctor: ["Doctor", (section, studio) => setUpFrame(section, studio, "doctor")],
 };
-const READS = ["attention", "next"]; // screens that read the text
+const READS = ["xray", "attention", "next"]; // screens that read the text
 const WORDS = 6;
+const CELL = { row: null, column: null }; // of the X-ray
 
 const select = document.getElementById("run");
 const nav = document.getElementById("screens");
@@ -108,7 +111,7 @@ onChange((now) => {
 
 prompt.addEventListener("submit", (event) => {
   event.preventDefault();
-  change({ text: text.value, target: target.value, query: null, key: null, position: null });
+  change({ text: text.value, target: target.value, query: null, key: null, position: null, ...CELL });
 });
 text.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -118,7 +121,7 @@ text.addEventListener("keydown", (event) => {
 });
 select.addEventListener("change", () => {
   const kept = { run: select.value, text: null, target: null };
-  change({ ...kept, of: null, layer: null, head: null, query: null, key: null, position: null, without: null });
+  change({ ...kept, of: null, layer: null, head: null, query: null, key: null, position: null, without: null, ...CELL, activation: null, matrix: null, start: null });
 });
 
 let newest = 0;
