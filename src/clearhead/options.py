@@ -71,6 +71,13 @@ class _OneSentence(ModelMetaclass):
             return super().__call__(*args, **values)
 
 
+def refuse_huge_number(value: object) -> object:
+    """The value of a field, which nothing that counts tensors or files could hold if it were any larger."""
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise ValueError("must be a number below 2**63")
+    return value
+
+
 class Options(BaseModel, metaclass=_OneSentence):
     """A frozen set of options that refuses what it does not know and says what was probably meant.
 
@@ -96,12 +103,7 @@ class Options(BaseModel, metaclass=_OneSentence):
         may_be_none = type(None) in get_args(cls.model_fields[str(info.field_name)].annotation)
         return None if value == "none" and may_be_none else value
 
-    @field_validator("*")
-    @classmethod
-    def _refuse_huge_numbers(cls, value: object) -> object:
-        if isinstance(value, int) and abs(value) > LARGEST:
-            raise ValueError("must be a number below 2**63")
-        return value
+    _refuse_huge_numbers = field_validator("*")(refuse_huge_number)
 
     @classmethod
     def closest_name(cls, name: str) -> str | None:

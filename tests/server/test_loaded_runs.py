@@ -118,6 +118,21 @@ def test_the_least_recently_used_run_is_dropped_and_never_one_in_use(folders: li
     run(main())
 
 
+def test_counted_tokens_outlive_their_run(folders: list[RunFolder]) -> None:
+    async def main() -> None:
+        runs = LoadedRuns(folders, limited(folders, 1.5), Loads())
+        for name in ("a", "b", "a"):
+            async with runs.use(name) as loaded:
+                assert loaded.texts is not None
+                loaded.texts.prompt_tokens += 5
+                loaded.texts.new_tokens += 7
+        assert [loaded.name for loaded in runs.loaded] == ["a"]
+        assert runs.tokens() == {"a": (10, 14), "b": (5, 7)}
+        await runs.close(20)
+
+    run(main())
+
+
 def test_a_run_that_never_fits_says_so(folders: list[RunFolder]) -> None:
     async def main() -> None:
         runs = LoadedRuns(folders, limited(folders, 0.5))

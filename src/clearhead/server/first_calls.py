@@ -13,6 +13,11 @@ CALLS: Mapping[str, tuple[str, Mapping[str, object], tuple[str, str] | None]] = 
         {"prompt": "Once upon a time", "max_tokens": 40},
         ("completions", "answer.choices[0].text"),
     ),
+    "chat": (
+        "/v1/chat/completions",
+        {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 40},
+        ("chat.completions", "answer.choices[0].message.content"),
+    ),
     "masked": ("/v1/embeddings", {"input": "Once upon a time"}, ("embeddings", "answer.data[0].embedding")),
     "seq2seq": ("/translate", {"text": "the dog sleeps"}, None),
 }

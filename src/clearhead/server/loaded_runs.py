@@ -56,6 +56,7 @@ class LoadedRuns:
         self._bytes = dict[str, float]()
         self._versions = dict[str, int]()  # of the weights that were loaded, where they may change
         self._users = Counter[str]()
+        self.dropped_tokens = dict[str, tuple[int, int]]()  # of prompts and of texts, by runs before they were dropped
         self._is_closed = False
 
     def names(self) -> list[str]:
@@ -76,6 +77,15 @@ class LoadedRuns:
             hint = did_you_mean(name or "", [*folders]) or known
             raise HttpError(404, f"there is no such model here{hint}", "model", "model_not_found")
         return folders[name]
+
+    def tokens(self) -> dict[str, tuple[int, int]]:
+        """How many tokens of prompts each run has read, and how many it has written, ever."""
+        counts = dict(self.dropped_tokens)
+        for name, run in self._runs.items():
+            if run.texts is not None:
+                before = self.dropped_tokens.get(name, (0, 0))
+                counts[name] = before[0] + run.texts.prompt_tokens, before[1] + run.texts.new_tokens
+        return counts
 
     @property
     def loaded(self) -> list[LoadedRun]:
@@ -184,6 +194,7 @@ class LoadedRuns:
             await self._drop(idle[0])
 
     async def _drop(self, name: str) -> None:
+        self.dropped_tokens = self.tokens()
         run = self._runs.pop(name)
         del self._loading[name], self._bytes[name]
         LOG.info("dropping the run %s to make room", name)

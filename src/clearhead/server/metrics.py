@@ -58,6 +58,7 @@ class Metrics:
             lines.append(sample("clearhead_requests_total", {"route": route, "status": str(status)}, count))
         lines += _about("clearhead_requests_running", "gauge", "requests that are being answered")
         lines.append(sample("clearhead_requests_running", {}, self.running))
+        tokens = runs.tokens()
         queues = {run.name: run.texts for run in runs.loaded if run.texts is not None}
         numbers = {name: queue.n_texts for name, queue in queues.items()}
         for name, kind, about, values in (
@@ -68,8 +69,8 @@ class Metrics:
                 "texts that wait for a slot",
                 {n: max(0, c - slots) for n, c in numbers.items()},
             ),
-            ("prompt_tokens_total", "counter", "tokens of prompts", {n: q.prompt_tokens for n, q in queues.items()}),
-            ("generated_tokens_total", "counter", "tokens written", {n: q.new_tokens for n, q in queues.items()}),
+            ("prompt_tokens_total", "counter", "tokens of prompts", {n: read for n, (read, _) in tokens.items()}),
+            ("generated_tokens_total", "counter", "tokens written", {n: new for n, (_, new) in tokens.items()}),
         ):
             lines += _about(f"clearhead_{name}", kind, about)
             lines += [sample(f"clearhead_{name}", {"model": model}, value) for model, value in sorted(values.items())]

@@ -62,6 +62,8 @@ def serve(
         )
     from clearhead.server.app import create_app
 
+    example = "chat" if runs[0].has_chat_template else kinds[0]
+
     def ready(url: str) -> None:
         needs_token = config.token is not None
         on_ready(
@@ -69,8 +71,8 @@ def serve(
                 url,
                 tuple(run.name for run in runs),
                 needs_token,
-                curl_line(url, runs[0].name, kinds[0], needs_token=needs_token),
-                openai_lines(url, runs[0].name, kinds[0], needs_token=needs_token),
+                curl_line(url, runs[0].name, example, needs_token=needs_token),
+                openai_lines(url, runs[0].name, example, needs_token=needs_token),
             )
         )
 

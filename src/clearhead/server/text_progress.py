@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from clearhead.inference import TokenLogprobs
@@ -49,6 +50,19 @@ class TextEvent:
         """Characters, tokens and alternatives."""
         alternatives = sum(len(token.top) for token in (*self.logprobs, *(self.prompt_logprobs or ())))
         return len(self.text) + len(self.tokens) + alternatives
+
+
+def joined(events: Sequence[TextEvent]) -> TextEvent:
+    """All events of a text as one, in time that grows with their number alone."""
+    return TextEvent(
+        events[0].index,
+        "".join(event.text for event in events),
+        list(chain.from_iterable(event.tokens for event in events)),
+        list(chain.from_iterable(event.logprobs for event in events)),
+        list(chain.from_iterable(event.offsets for event in events)),
+        events[-1].finish_reason,
+        next((event.prompt_logprobs for event in events if event.prompt_logprobs is not None), None),
+    )
 
 
 class TextProgress:

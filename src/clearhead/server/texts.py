@@ -14,7 +14,7 @@ from clearhead.server.http.errors import HttpError
 from clearhead.server.http.model_thread import ModelThread, closed
 from clearhead.server.outbox import Outbox
 from clearhead.server.text_batch import TextBatch, TextRequest, TextStep
-from clearhead.server.text_progress import Decode, TextEvent, TextProgress
+from clearhead.server.text_progress import Decode, TextEvent, TextProgress, joined
 
 BUFFER = 16_384  # unread characters, tokens and alternatives of a request, from which on its texts pause
 PATIENCE = 60.0  # seconds that they may
@@ -247,6 +247,13 @@ class TextReader:
             keys = [self._keys[index] for index in self._live]
             self._queue.send(lambda batch: batch.resume(keys))
         return event
+
+    async def whole(self) -> list[TextEvent]:
+        """Each text as one event, when all have ended."""
+        events: list[list[TextEvent]] = [[] for _ in self._texts]
+        async for event in self:
+            events[event.index].append(event)
+        return [joined(own) for own in events]
 
     @property
     def n_tokens(self) -> int:

@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 from starlette.requests import Request
 
 from clearhead.config.serving import ServerConfig
-from clearhead.options import LARGEST, MAX_SHOWN, RULES
+from clearhead.options import MAX_SHOWN, RULES, refuse_huge_number
 from clearhead.server.http.errors import HttpError
 from clearhead.suggestions import did_you_mean
 
@@ -36,12 +36,7 @@ class RequestBody(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
-    @field_validator("*")
-    @classmethod
-    def _refuse_huge_numbers(cls, value: object) -> object:
-        if isinstance(value, int) and abs(value) > LARGEST:
-            raise ValueError("must be a number below 2**63")
-        return value
+    _refuse_huge_numbers = field_validator("*")(refuse_huge_number)
 
 
 async def read_body(request: Request, model: type[Body]) -> Body:

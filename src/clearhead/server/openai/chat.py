@@ -25,7 +25,7 @@ from clearhead.server.text_batch import TextRequest
 from clearhead.server.text_progress import TextEvent
 from clearhead.server.texts import TextReader
 
-MOST_LOGPROBS = 20  # as OpenAI has it
+MOST_TOP_LOGPROBS = 20  # as OpenAI has it
 TOOLS = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call")
 Json = Mapping[str, object]
 
@@ -62,7 +62,7 @@ class ChatBody(TextFields):
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     logprobs: bool | None = None
-    top_logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
+    top_logprobs: int | None = Field(None, ge=0, le=MOST_TOP_LOGPROBS)
     store: bool | None = None
     metadata: dict[str, str] | None = Field(None, max_length=64)
     tools: object = None
@@ -73,7 +73,7 @@ class ChatBody(TextFields):
 
 
 @dataclass(frozen=True)
-class _Work:
+class _PreparedChat:
     """A request that has been read: what is answered, and how."""
 
     run: LoadedRun
@@ -112,7 +112,7 @@ async def chat_completions(request: Request) -> Response:
 ROUTES = [Route("/v1/chat/completions", chat_completions, methods=["POST"])]
 
 
-async def _prepare(run: LoadedRun, body: ChatBody, config: ServerConfig) -> _Work:
+async def _prepare(run: LoadedRun, body: ChatBody, config: ServerConfig) -> _PreparedChat:
     run.queue()  # before the work, not after it
     prompt, end = await asyncio.to_thread(_encode, run, [message.message for message in body.messages])
     limits = [number for number in (body.max_completion_tokens, body.max_tokens) if number is not None]
@@ -125,7 +125,7 @@ async def _prepare(run: LoadedRun, body: ChatBody, config: ServerConfig) -> _Wor
         stop_ids=[*ends],
         constraint=await run.constraint(body.compile_form),
     )
-    return _Work(run, body, TextRequest([prompt] * sampling.num_samples, sampling, options), ends)
+    return _PreparedChat(run, body, TextRequest([prompt] * sampling.num_samples, sampling, options), ends)
 
 
 def _encode(run: LoadedRun, messages: Sequence[ChatMessage]) -> tuple[list[int], int | None]:
@@ -147,9 +147,11 @@ async def _events(request: Request, body: ChatBody) -> AsyncGenerator[dict[str, 
         work = await _prepare(run, body, request.app.state.config)
         answer = head("chatcmpl", "chat.completion.chunk", run.name) | ({"usage": None} if body.wants_usage else {})
         with run.queue().submit(work.texts) as reader:
-            for index in range(len(work.texts.prompts)):
-                yield answer | {"choices": [_delta(index, {"role": "assistant", "content": ""})]}
+            begun = set[int]()
             async for event in reader:
+                if event.index not in begun:  # not before, so that the first event of a stream says when a text begins
+                    begun.add(event.index)
+                    yield answer | {"choices": [_delta(event.index, {"role": "assistant", "content": ""})]}
                 if event.text or event.tokens:
                     delta = _delta(event.index, {"content": event.text})
                     yield answer | {"choices": [{**delta, "logprobs": work.logprobs(event)}]}
@@ -163,18 +165,16 @@ async def _whole(request: Request, body: ChatBody) -> dict[str, object]:
     runs: LoadedRuns = request.app.state.runs
     async with runs.use(body.model) as run:
         work = await _prepare(run, body, request.app.state.config)
-        events = dict[int, TextEvent]()
         with run.queue().submit(work.texts) as reader:
-            async for event in reader:
-                events[event.index] = events[event.index] + event if event.index in events else event
+            events = await reader.whole()
         choices = [
             {
-                "index": index,
+                "index": event.index,
                 "message": {"role": "assistant", "content": event.text, "refusal": None},
                 "logprobs": work.logprobs(event),
                 "finish_reason": event.finish_reason,
             }
-            for index, event in sorted(events.items())
+            for event in events
         ]
         answer = head("chatcmpl", "chat.completion", run.name)
         return answer | {"choices": choices, "usage": work.usage(reader)}

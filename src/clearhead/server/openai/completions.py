@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 
 from pydantic import Field
 from starlette.requests import Request
@@ -64,7 +63,7 @@ class Logprobs:
 
 
 @dataclass(frozen=True)
-class _Work:
+class _Completion:
     """A request that has been read: what is written, and after what."""
 
     run: LoadedRun
@@ -104,7 +103,7 @@ def _refuse_what_is_not_built(body: CompletionBody) -> None:
         raise HttpError(400, "`suffix` is not supported: no model here writes towards one", "suffix", "unsupported")
 
 
-async def _prepare(run: LoadedRun, body: CompletionBody, config: ServerConfig) -> _Work:
+async def _prepare(run: LoadedRun, body: CompletionBody, config: ServerConfig) -> _Completion:
     run.queue()  # before the work, not after it
     vocab_size = run.model.config.vocab_size
     max_tokens = DEFAULT_TOKENS if body.max_tokens is None else body.max_tokens
@@ -118,7 +117,7 @@ async def _prepare(run: LoadedRun, body: CompletionBody, config: ServerConfig) -
     )
     prompts = await encode_prompts(body.prompt, run.tokenizer, vocab_size, config, "prompt")
     several = [ids for ids, _ in prompts for _ in range(sampling.num_samples)]
-    return _Work(run, body, prompts, TextRequest(several, sampling, options))
+    return _Completion(run, body, prompts, TextRequest(several, sampling, options))
 
 
 async def _events(request: Request, body: CompletionBody) -> AsyncGenerator[Event, None]:
@@ -142,38 +141,22 @@ async def _whole(request: Request, body: CompletionBody) -> Response:
     runs: LoadedRuns = request.app.state.runs
     async with runs.use(body.model) as run:
         work = await _prepare(run, body, request.app.state.config)
-        events: list[list[TextEvent]] = [[] for _ in work.texts.prompts]
         with run.queue().submit(work.texts) as reader:
-            async for event in reader:
-                events[event.index].append(event)
+            events = await reader.whole()
 
         def build() -> dict[str, object]:
-            choices = [_choice(work, _sum(own), is_first=True) for own in events]
+            choices = [_choice(work, event, is_first=True) for event in events]
             return work.answer() | {"choices": choices, "usage": work.usage(reader)}
 
         return JSONResponse(build()) if body.logprobs is None else await large_response(build)
 
 
-def _part(work: _Work, answer: dict[str, object], event: TextEvent, *, is_first: bool) -> dict[str, object]:
+def _part(work: _Completion, answer: dict[str, object], event: TextEvent, *, is_first: bool) -> dict[str, object]:
     """One event of the stream."""
     return answer | {"choices": [_choice(work, event, is_first=is_first)]}
 
 
-def _sum(events: Sequence[TextEvent]) -> TextEvent:
-    """All events of a text as one."""
-    first, last = events[0], events[-1]
-    return TextEvent(
-        first.index,
-        "".join(event.text for event in events),
-        list(chain.from_iterable(event.tokens for event in events)),
-        list(chain.from_iterable(event.logprobs for event in events)),
-        list(chain.from_iterable(event.offsets for event in events)),
-        last.finish_reason,
-        next((event.prompt_logprobs for event in events if event.prompt_logprobs is not None), None),
-    )
-
-
-def _choice(work: _Work, event: TextEvent, *, is_first: bool) -> dict[str, object]:
+def _choice(work: _Completion, event: TextEvent, *, is_first: bool) -> dict[str, object]:
     """One text, or its next piece; where the prompt is echoed, the first piece begins with it."""
     body, token_text = work.body, work.run.token_text
     ids, prompt = work.start_of(event.index)

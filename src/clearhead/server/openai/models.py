@@ -4,7 +4,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from clearhead.data.tokenizers.chat_template import FILE as CHAT_TEMPLATE
 from clearhead.errors import DataError
 from clearhead.server.loaded_runs import LoadedRuns
 from clearhead.workflows.runs.folder import RunFolder
@@ -43,6 +42,6 @@ def _model(run: RunFolder) -> dict[str, object]:
         "created": created,
         "owned_by": "clearhead",
         "kind": kind,
-        "chat": kind == "causal" and (run.folder / CHAT_TEMPLATE).is_file(),
+        "chat": kind == "causal" and run.has_chat_template,
         "context": context,
     }

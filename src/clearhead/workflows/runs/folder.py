@@ -213,6 +213,11 @@ class RunFolder:
         return has_model(self.folder)
 
     @property
+    def has_chat_template(self) -> bool:
+        """Whether it continues chats: it came with a template for them."""
+        return self.config.objective == "causal" and (self.folder / CHAT_TEMPLATE).is_file()
+
+    @property
     def _is_beginning(self) -> bool:
         """Whether what is missing of the model is still to come, or being put there for the first time."""
         saved = (self.folder / WEIGHTS).is_file() or (self.folder / MANIFEST).is_file()
