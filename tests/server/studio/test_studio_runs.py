@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from clearhead.config.serving import ServerConfig
 from clearhead.server.http.guard import frame_address
 from clearhead.server.studio.app import create_studio
-from clearhead.server.studio.records import Logs, new_records
+from clearhead.server.studio.records import Logs, read_records
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.history import History
 
@@ -80,12 +80,16 @@ def test_the_curve_and_what_came_since_are_all_of_the_log(client: TestClient) ->
     curve = client.get("/studio/runs/a").json()
     assert [step for step, _ in curve["train"]] == [1, 2, 3]
     write_log(run, range(4, 7))
-    events = client.post("/studio/runs/a/events", json={"offset": curve["offset"]}).text.strip().split("\n\n")
+    events = (
+        client.post("/studio/runs/a/events", json={"offset": curve["offset"], "stream": True})
+        .text.strip()
+        .split("\n\n")
+    )
     [event] = [json.loads(event.removeprefix("data: ")) for event in events]
     assert [record["step"] for record in event["records"]] == [4, 5, 6]
     assert event["state"] == "ready"
     assert event["offset"] == run.metrics.stat().st_size
-    assert list(new_records(run, event["offset"])) == []
+    assert read_records(run, event["offset"]) == ([], event["offset"])
 
 
 def test_a_model_that_was_saved_anew_is_loaded_anew(client: TestClient) -> None:

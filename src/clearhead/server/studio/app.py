@@ -24,4 +24,5 @@ def create_studio(config: ServerConfig) -> Starlette:
     app = create_app(studio_runs, config, ROUTES)
     app.state.logs, app.state.pages, app.state.trainings = Logs(), Pages(), TrainingProcesses()
     app.state.reading = asyncio.Lock()  # of the logs
+    app.state.watched = set[object]()  # an entry for each stream
     return app

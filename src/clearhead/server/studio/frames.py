@@ -5,6 +5,7 @@ A frame cannot send the token in a header, so each has an address with a key of 
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from starlette.requests import Request
@@ -21,6 +22,8 @@ from clearhead.workflows.runs.digests import WEIGHTS
 from clearhead.workflows.runs.folder import RunFolder
 
 MOST = 16  # pages that are kept
+THREADS = 2  # that make them
+WAITING = 8  # pages that are being made, or are to be
 # The page's own policy, which it brings in its head, allows its own scripts alone.
 HEADERS = {"Content-Security-Policy": "frame-ancestors 'self'", "Cache-Control": "no-store"}
 
@@ -29,14 +32,25 @@ class Pages:
     """Pages that take a while to make, by what they were made of."""
 
     def __init__(self) -> None:
-        self._pages = dict[object, asyncio.Task[str]]()
+        self._pages = dict[object, asyncio.Future[str]]()
+        # Threads of their own: what takes seconds must not keep the event loop's few from what takes a moment.
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="page")
+
+    def __len__(self) -> int:
+        return len(self._pages)
 
     async def page(self, key: object, make: Callable[[], str]) -> str:
-        """The page; made once, in a thread."""
+        """The page; made once, in a thread.
+
+        Raises:
+            HttpError: 429, many are waiting to be made.
+        """
         task = self._pages.get(key)
         if task is None or (task.done() and (task.cancelled() or task.exception())):
-            task = self._pages[key] = asyncio.ensure_future(asyncio.to_thread(make))
-            for old in [*self._pages][:-MOST]:
+            if sum(not other.done() for other in self._pages.values()) >= WAITING:
+                raise HttpError(429, "other pages are being made; try again in a moment", retry_after=5)
+            task = self._pages[key] = asyncio.get_running_loop().run_in_executor(self._threads, make)
+            for old in [other for other, page in self._pages.items() if page.done()][: len(self._pages) - MOST]:
                 del self._pages[old]
         return await asyncio.shield(task)
 

@@ -1,18 +1,22 @@
 """What the files of a run tell, for somebody who looks again and again: read once, and then only what is new."""
 
+import os
+import stat
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from clearhead.errors import DataError
 from clearhead.inspection import estimate_cost
 from clearhead.workflows.runs.folder import RunFolder
-from clearhead.workflows.runs.history import History
+from clearhead.workflows.runs.history import MAX_CHARACTERS, History
 from clearhead.workflows.runs.records import record_of
 
 MOST = 256  # runs that are remembered
-PIECE = 2**20  # bytes of a log that are read at once
+PIECE = 2**20  # bytes of a line
+AT_ONCE = 2**24  # bytes of a log
+SENT = ("kind", "step", "loss", "tokens", "seconds", "learning_rate", "gradient_norm")  # of a record, to a page
 
 
 @dataclass
@@ -32,19 +36,20 @@ class Logs:
         self._logs = OrderedDict[str, Log]()
 
     def of(self, run: RunFolder) -> Log:
-        """The log of a run up to now. A log that became shorter, as that of a resumed run may, is read anew."""
+        """The log of a run up to now. A log that became shorter, as that of a resumed run may, is read anew.
+
+        Of one with much that is new, only `AT_ONCE` bytes are read: the next call reads on.
+        """
         key = str(run.folder)
-        try:
-            status = run.metrics.stat()
-        except OSError:
-            self._logs.pop(key, None)
+        log = self._logs.pop(key, None)
+        status = _regular(run.metrics)
+        if status is None:
             return Log((0, 0), 0, History(), None)
         identity = status.st_dev, status.st_ino
-        log = self._logs.pop(key, None)
         if log is None or log.identity != identity or log.offset > status.st_size:
             log = Log(identity, 0, History(), None)
-        for record, offset in new_records(run, log.offset):
-            log.offset = offset
+        records, log.offset = read_records(run, log.offset)
+        for record in records:
             log.history.take(record)
             if record["kind"] == "start":
                 log.start = record
@@ -54,21 +59,61 @@ class Logs:
         return log
 
 
-def new_records(run: RunFolder, offset: int) -> Iterator[tuple[dict[str, Any], int]]:
-    """The records behind so many bytes of a run's log, each with where it ends. A line that is not complete waits."""
+def read_records(run: RunFolder, offset: int, at_once: int = AT_ONCE) -> tuple[list[dict[str, Any]], int]:
+    """The records behind so many bytes of a run's log, and how far that is. A line that is not complete waits.
+
+    What is no record is passed over, and no more than about `at_once` bytes are read.
+    """
+    records = list[dict[str, Any]]()
+    if _regular(run.metrics) is None:
+        return records, offset
     try:
-        lines = run.metrics.open("rb")
+        with run.metrics.open("rb") as lines:
+            lines.seek(offset)
+            end = offset + at_once
+            while offset < end and (line := lines.readline(PIECE)):
+                if not line.endswith(b"\n") and len(line) < PIECE:
+                    break
+                offset += len(line)
+                record = record_of(line.decode("utf-8", "replace"))
+                if record is not None:
+                    records.append(record)
     except OSError:
-        return
-    with lines:
-        lines.seek(offset)
-        while line := lines.readline(PIECE):
-            if not line.endswith(b"\n") and len(line) < PIECE:
-                return
-            offset += len(line)
-            record = record_of(line.decode("utf-8", "replace"))
-            if record is not None:
-                yield record, offset
+        pass
+    return records, offset
+
+
+def _regular(path: Path) -> os.stat_result | None:
+    """What is known of a file; None where it is missing, or opening it might never return."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
+
+
+def size_of(run: RunFolder) -> int:
+    """How many bytes the log of a run has."""
+    status = _regular(run.metrics)
+    return 0 if status is None else status.st_size
+
+
+def sent(record: dict[str, Any]) -> dict[str, object]:
+    """What a page draws of a record: whoever wrote the log may have put anything beside it."""
+    fields = {name: record[name] for name in SENT if name in record}
+    if record["kind"] == "sample":
+        fields["text"] = record["text"][:MAX_CHARACTERS]
+    if record["kind"] == "start":
+        fields |= {"steps": record["steps"], "floor": floor_of(record)}
+    return fields
+
+
+def floor_of(start: dict[str, Any] | None) -> float | None:
+    """The least loss that is possible, as the record of a start says."""
+    floor = (start or {}).get("floor")
+    if isinstance(floor, bool) or not isinstance(floor, int | float) or not abs(floor) < 1e300:
+        return None
+    return float(floor)
 
 
 def state_of(run: RunFolder) -> str:
@@ -84,7 +129,7 @@ def summary_of(run: RunFolder, log: Log) -> dict[str, object]:
         config = run.config
     except DataError as error:
         return {"name": run.name, "state": "damaged", "problem": str(error)}
-    history, start = log.history, log.start or {}
+    history = log.history
     samples = list(history.samples)
     return {
         "name": run.name,
@@ -103,6 +148,6 @@ def summary_of(run: RunFolder, log: Log) -> dict[str, object]:
         "val_loss": history.val_loss,
         "best_val_loss": history.best_val_loss,
         "bits_per_byte": history.bits_per_byte,
-        "floor": start.get("floor") if isinstance(start.get("floor"), int | float) else None,
+        "floor": floor_of(log.start),
         "sample": samples[-1].text if samples else None,
     }

@@ -1,9 +1,12 @@
 """/studio/runs: all runs, their curves, and what their trainings do while they do it."""
 
 import asyncio
+import os
+import time
 from collections.abc import AsyncGenerator, Iterable
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 from starlette.requests import Request
@@ -14,12 +17,15 @@ from clearhead.server.http.bodies import RequestBody, read_body
 from clearhead.server.http.errors import HttpError
 from clearhead.server.http.events import event_stream
 from clearhead.server.http.guard import frame_address
-from clearhead.server.studio.records import Logs, new_records, state_of, summary_of
+from clearhead.server.studio.records import Logs, read_records, sent, size_of, state_of, summary_of
 from clearhead.workflows.runs.find import all_runs
 from clearhead.workflows.runs.folder import RunFolder
+from clearhead.workflows.runs.paths import RUNS
 
 POLL_SECONDS = 0.5
-AT_ONCE = 500  # records of one event
+EVENT = 2**18  # bytes of a log that one event tells of
+STREAMS = 64  # that are watched at the same time
+SECONDS = 2.0  # between two looks at whether a training goes on that writes nothing
 MAX_RUNS = 500  # in the list
 POINTS = 1000  # of a line in the browser
 
@@ -28,11 +34,25 @@ class WatchBody(RequestBody):
     """From where in the log to go on."""
 
     offset: int = Field(0, ge=0)
+    stream: Literal[True] = True  # what every streamed request says
 
 
 def studio_runs() -> list[RunFolder]:
     """The runs under `runs` whose names a page can send, the one that was written to last first."""
-    return [run for run in all_runs() if run.name.isprintable()]
+    return [run for run in all_runs() if run.name.isprintable() and not leads_out(run.folder)]
+
+
+def leads_out(folder: Path) -> bool:
+    """Whether a folder under `runs`, or a file in it, is a link to elsewhere: whoever sends a run may have put it."""
+    home = os.path.realpath(RUNS)
+    if os.path.realpath(folder) != os.path.join(home, folder.name):
+        return True
+    try:
+        with os.scandir(folder) as entries:
+            links = [entry.path for entry in entries if entry.is_symlink()]
+    except OSError:
+        return True
+    return any(os.path.commonpath([home, os.path.realpath(link)]) != home for link in links)
 
 
 async def list_runs(request: Request) -> Response:
@@ -79,26 +99,42 @@ def thinned(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 async def watch(request: Request) -> Response:
-    """The records of a training as they are written, until it ends."""
+    """The records of a training as they are written, until it ends.
+
+    Raises:
+        HttpError: 429, as many as may be are watched already.
+    """
     run = run_of(request)
     body = await read_body(request, WatchBody)
-    return event_stream(request, _records(run, body.offset), done=False)
+    return event_stream(request, _records(run, body.offset, request.app.state.watched), done=False)
 
 
-async def _records(run: RunFolder, offset: int) -> AsyncGenerator[dict[str, object], None]:
-    while True:
-        state = await asyncio.to_thread(state_of, run)  # before the log is read: what ends it stands in the log by then
-        news = await asyncio.to_thread(_next_records, run, offset)
-        offset = news[-1][1] if news else offset
-        yield {"state": state, "offset": offset, "records": [record for record, _ in news]}
-        if len(news) < AT_ONCE:
-            if state != "training":
-                return
+async def _records(run: RunFolder, offset: int, watched: set[object]) -> AsyncGenerator[dict[str, object], None]:
+    if len(watched) >= STREAMS:
+        raise HttpError(429, f"{STREAMS} trainings are being watched already; close some pages", retry_after=5)
+    watcher = object()
+    watched.add(watcher)
+    try:
+        state, looked, size = "training", 0.0, -1
+        while True:
+            # A look takes a thread, and there are few: most often, the log's size says that there is nothing to see.
+            if (now := size_of(run)) != size or time.monotonic() - looked > SECONDS:
+                size, looked = now, time.monotonic()
+                state = await asyncio.to_thread(state_of, run)  # before the log is read: its end stands there by then
+                records, reached = await asyncio.to_thread(read_records, run, offset, EVENT)
+                has_more = reached - offset >= EVENT
+                offset = reached
+                yield {"state": state, "offset": offset, "records": [sent(record) for record in records]}
+                if has_more:
+                    size = -1
+                    continue
+                if state != "training":
+                    return
+            else:
+                yield {"state": state, "offset": offset, "records": []}  # a client that has gone is noticed so
             await asyncio.sleep(POLL_SECONDS)
-
-
-def _next_records(run: RunFolder, offset: int) -> list[tuple[dict[str, Any], int]]:
-    return list(islice(new_records(run, offset), AT_ONCE))
+    finally:
+        watched.discard(watcher)
 
 
 async def stop(request: Request) -> Response:

@@ -18,6 +18,7 @@ from starlette.routing import Route
 from clearhead.config import RunConfig
 from clearhead.config.presets import PRESETS
 from clearhead.data import CORPORA, PAIR_CORPORA
+from clearhead.files import write_whole
 from clearhead.inspection import estimate_cost
 from clearhead.pages import printable
 from clearhead.server.http.bodies import RequestBody, read_body
@@ -81,12 +82,14 @@ class TrainingProcesses:
         """Start `clearhead ARGUMENTS`.
 
         Raises:
-            HttpError: 429, as many as may be run already.
+            HttpError: 409, this one runs; 429, as many as may be run already.
         """
+        if name in self._trainings and self._trainings[name].process.poll() is None:
+            raise HttpError(409, f"{name} is being trained", "name")
         if sum(training.process.poll() is None for training in self._trainings.values()) >= MOST:
             raise HttpError(429, f"{MOST} trainings run already; stop one, or wait for it", retry_after=10)
-        log = RUNS / FOLDER / f"{name}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
+        log = _own_folder() / f"{name}.log"
+        log.unlink(missing_ok=True)  # a link is not followed
         with log.open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, "-m", "clearhead", *arguments],
@@ -175,10 +178,23 @@ def _described(name: str) -> dict[str, object]:
 
 def _store(body: TrainingBody) -> str:
     """Write what was pasted where the run can find it again."""
-    path = RUNS / FOLDER / f"{body.name}.{OBJECTIVES[body.objective]}"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(body.text or "", encoding="utf-8", errors="replace", newline="\n")
+    path = _own_folder() / f"{body.name}.{OBJECTIVES[body.objective]}"
+    # Whole or not at all, and in place of a link rather than where it leads.
+    write_whole(path, lambda temporary: temporary.write_bytes((body.text or "").encode("utf-8", "replace")))
     return str(path)
+
+
+def _own_folder() -> Path:
+    """Where the studio keeps what it writes beside runs.
+
+    Raises:
+        HttpError: it leads out of `runs`.
+    """
+    folder = RUNS / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    if folder.resolve() != RUNS.resolve() / FOLDER:
+        raise HttpError(403, f"{folder} is a link that leads elsewhere; remove it")
+    return folder
 
 
 def _tail(log: Path) -> list[str]:

@@ -13,7 +13,7 @@ from clearhead.config import RunConfig
 from clearhead.data import Tokenizer
 from clearhead.data.tokenizers.chat_template import FILE as CHAT_TEMPLATE
 from clearhead.errors import ClearheadError, DataError, UsageError
-from clearhead.files import MANIFEST, RUN_CONFIG, move_into, start_folder, write_text
+from clearhead.files import MANIFEST, RUN_CONFIG, move_into, read_bytes, start_folder, write_text
 from clearhead.models import LanguageModel
 from clearhead.options import parse_toml, to_toml
 from clearhead.wording import call
@@ -33,6 +33,7 @@ LOCK, TEXT = ".lock", "text.json"
 PATIENCE = 0.5  # seconds: somebody may be looking whether a training goes on
 TOKENIZER = tuple(f"{name}{end}" for name in ("tokenizer", SOURCE_TOKENIZER) for end in (".json", "_config.json"))
 TOKENIZER += (CHAT_TEMPLATE,)
+MAX_CONFIG = 1 << 18  # bytes of a clearhead.toml; we write some thousands
 IMPORTED = "import:"  # what the source of a run begins with whose model was trained elsewhere
 
 
@@ -84,8 +85,8 @@ class RunFolder:
         if not path.is_file():
             raise DataError(f"{self.folder} is not a run: it has no clearhead.toml")
         try:
-            return _read_config(path.read_bytes(), path)
-        except (UsageError, OSError) as error:
+            return _read_config(read_bytes(path, MAX_CONFIG), path)
+        except (UsageError, OSError, ValueError) as error:
             raise DataError(
                 f"{path} is damaged ({error}); restore it, or start a new run with its options: "
                 f"{call('train', config=path)}"
