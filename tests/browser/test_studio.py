@@ -21,7 +21,7 @@ from clearhead.inspection.attention.alignment import alignment
 from clearhead.inspection.heads.ablation import without_heads
 from clearhead.models import EncoderDecoder
 from clearhead.server.studio.app import create_studio
-from clearhead.workflows import attend, predict
+from clearhead.workflows import attend, predict, translate
 from clearhead.workflows.prompts import read_prompt
 from clearhead.workflows.runs.folder import RunFolder
 
@@ -203,6 +203,25 @@ def test_the_ribbons_are_the_librarys_alignment(show: Any, which: str) -> None:
     labels = [*(prompt.source_labels or ()), *prompt.labels[1:], "⟨end⟩"]
     assert texts_shown == [label.replace(" ", "␣") for label in labels]
     shown.assert_accessible()
+
+
+@pytest.mark.parametrize(("alpha", "scheme", "width"), [(0, "light", 1280), (1.5, "dark", 360)])
+def test_the_slider_ranks_as_a_search_does(show: Any, alpha: float, scheme: Scheme, width: int) -> None:
+    options = {"beam_size": 4, "n_best": 4, "length_penalty": alpha, "engine": "eager"}
+    [expected] = translate("translator", "the old dog", options)
+    shown = show(run="translator", screen="write", text="the old dog", beams=4, scheme=scheme, width=width)
+    expect(shown.page.locator(".n-best li")).to_have_count(len(expected))
+    shown.page.locator("[name=alpha]").fill(str(alpha))
+    scores = shown.page.locator(".n-best b").all_text_contents()
+    assert [float(score) for score in scores] == pytest.approx([t.score for t in expected], abs=1e-6)
+    texts = shown.page.locator(".n-best .link").all_text_contents()
+    assert texts == [translation.text or "(empty)" for translation in expected]
+    assert f"alpha={alpha}" in shown.run("location.hash")
+    shown.page.locator(".n-best .link").last.click()
+    expect(shown.page.locator(".n-best [aria-pressed=true]")).to_have_text(expected[-1].text or "(empty)")
+    expect(shown.page.locator(".beams .node.on").first).to_be_attached()
+    shown.assert_accessible()
+    assert shown.run("document.documentElement.scrollWidth <= window.innerWidth")
 
 
 def test_the_map_is_walked_over_by_keyboard_alone(show: Any) -> None:

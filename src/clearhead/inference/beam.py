@@ -1,7 +1,7 @@
 """Beam search: the likeliest translations that following a few hypotheses at once can find."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple, Self
 
@@ -28,6 +28,25 @@ class Hypothesis(NamedTuple):
     score: float
 
 
+class BeamStep(NamedTuple):
+    """What one step of a search looked at, for the S sentences that were open or not dropped yet.
+
+    Attributes:
+        sources: (S,) the number of each sentence.
+        scores, parents, tokens: (S, n) the likeliest continuations, the best first: log-probability of the whole
+            hypothesis, index among the hypotheses that the step before kept, and token.
+        finished: (S, k) which of the first k were taken in as finished.
+        kept: (S, b) the indices of those that live on, the best first.
+    """
+
+    sources: NDArray[np.int64]
+    scores: NDArray[np.floating]
+    parents: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    finished: NDArray[np.bool_]
+    kept: NDArray[np.int64]
+
+
 @torch.inference_mode()
 def beam_search(
     model: EncoderDecoder,
@@ -36,6 +55,7 @@ def beam_search(
     *,
     end: int,
     backend: BeamBackend | None = None,
+    on_step: Callable[[BeamStep], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The `n_best` translations of each source, the best first; fewer where no more are possible.
 
@@ -50,6 +70,7 @@ def beam_search(
         config: how to search.
         end: the token that ends a translation, and begins it unless the model's config has another one for that.
         backend: the backend; eager by default.
+        on_step: called after each step with what it did; it must not change it.
 
     Raises:
         UsageError: a source is empty, or has an id that is not in the model's vocabulary, or the end is not.
@@ -61,9 +82,11 @@ def beam_search(
     with evaluating(model):
         search = _Search(model, sources, config, end, backend or EagerBeamBackend(model))
         while search.sentences.is_open.any():
-            ranking = search.expand()
-            search.finish(ranking)
-            search.advance(ranking)
+            numbers, ranking = search.sentences.source_indices, search.expand()
+            finished = search.finish(ranking)
+            kept = search.advance(ranking)
+            if on_step is not None:
+                on_step(BeamStep(numbers, *ranking, finished, kept))
     return search.results()
 
 
@@ -169,23 +192,26 @@ class _Search:
     def _tensor(self, array: NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(array).to(self.device)
 
-    def finish(self, ranking: _Ranking) -> None:
-        """Move hypotheses that end within the top k to `finished`."""
+    def finish(self, ranking: _Ranking) -> NDArray[np.bool_]:
+        """Move hypotheses that end within the top k to `finished`; (S, k) which of them it took."""
         now = self.sentences
         scores, parents, tokens = (part[:, : self.config.beam_size] for part in ranking)
-        ends = (tokens == self.end) & np.isfinite(scores) & now.is_open[:, None]
+        ends: NDArray[np.bool_] = (tokens == self.end) & np.isfinite(scores) & now.is_open[:, None]
         penalty = length_penalty(now.written.shape[2], self.config.length_penalty)
         for row, column in zip(*ends.nonzero(), strict=True):
             finished = self.finished[now.source_indices[row]]
             if len(finished) < self.config.beam_size:
                 ids = now.written[row, parents[row, column], 1:].tolist()
                 finished.append(Hypothesis(ids, float(scores[row, column]) / penalty))
+            else:
+                ends[row, column] = False
             now.is_open[row] = len(finished) < self.config.beam_size
             if len(finished) >= self.config.n_best:
                 now.worst_finished[row] = sorted(hypothesis.score for hypothesis in finished)[-self.config.n_best]
+        return ends
 
-    def advance(self, ranking: _Ranking) -> None:
-        """Continue with the first k hypotheses that do not end."""
+    def advance(self, ranking: _Ranking) -> NDArray[np.int64]:
+        """Continue with the first k hypotheses that do not end; (S, width) their indices."""
         now = self.sentences
         S, b, length = now.written.shape
         ended = ranking.tokens == self.end  # (S, n), at most one for each of the b hypotheses
@@ -196,6 +222,8 @@ class _Search:
         now.ancestry = now.ancestry[rows, parents]  # (S, width, columns)
         self._close(length)
         self._drop_finished()
+        kept: NDArray[np.int64] = living
+        return kept
 
     def _close(self, length: int) -> None:
         """Mark sentences as done: at the greatest length, where open hypotheses are cut off, or when none can improve.

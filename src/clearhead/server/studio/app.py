@@ -6,13 +6,13 @@ from starlette.applications import Starlette
 
 from clearhead.config.serving import ServerConfig
 from clearhead.server.app import create_app
-from clearhead.server.studio import frames, page, runs, trainings, views, xray
+from clearhead.server.studio import beams, frames, page, runs, trainings, views, xray
 from clearhead.server.studio.frames import Pages
 from clearhead.server.studio.records import Logs
 from clearhead.server.studio.runs import studio_runs
 from clearhead.server.studio.trainings import TrainingProcesses
 
-ROUTES = [*page.ROUTES, *runs.ROUTES, *trainings.ROUTES, *views.ROUTES, *xray.ROUTES, *frames.ROUTES]
+ROUTES = [*page.ROUTES, *runs.ROUTES, *trainings.ROUTES, *views.ROUTES, *xray.ROUTES, *beams.ROUTES, *frames.ROUTES]
 
 
 def create_studio(config: ServerConfig) -> Starlette:

@@ -4,6 +4,7 @@ import { curl, element, get } from "/page/api.js";
 import { setUpChat } from "/page/chat.js";
 import { setUpTranslation } from "/page/translate.js";
 import { setUpWriting as setUpTexts } from "/page/write.js";
+import { setUpBeams } from "/studio/page/beams.js";
 import { change } from "/studio/page/state.js";
 
 const LABELS = { write: "Write", chat: "Chat", translate: "Translate" };
@@ -24,6 +25,8 @@ export function setUpWriting(section, studio) {
   setUpTexts(section.querySelector("#write"), page);
   setUpChat(section.querySelector("#chat"), page);
   setUpTranslation(section.querySelector("#translate"), page);
+  const beams = setUpBeams(studio);
+  section.querySelector("#translate").after(beams.node);
   let models = new Map();
 
   async function modesOf(run) {
@@ -40,6 +43,7 @@ export function setUpWriting(section, studio) {
     const possible = await modesOf(run);
     const mode = possible.includes(now.mode) ? now.mode : possible[0];
     for (const name of Object.keys(LABELS)) section.querySelector(`#${name}`).hidden = name !== mode;
+    beams.show(now, run, mode === "translate");
     note.textContent = mode || run.state === "damaged" ? "" : "This run fills in masked words: Next token shows them.";
     modes.hidden = possible.length < 2;
     modes.replaceChildren(
