@@ -10,7 +10,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from clearhead.errors import UsageError
-from clearhead.inspection.capture.recording import record
+from clearhead.inspection.capture.recording import activation_names, record
+from clearhead.inspection.capture.sites import attention_sites, path
 from clearhead.inspection.capture.trace import Array
 from clearhead.inspection.capture.vectors import TokenVectors, token_vectors
 from clearhead.inspection.steps.activations import activations_of_steps
@@ -73,9 +74,7 @@ ROUTES = [
 
 def _xray(prompt: Prompt, *, fold: bool) -> dict[str, object]:
     table = trace_model(prompt.model, *prompt.inputs, target=prompt.run.name)
-    with evaluating(prompt.model), torch.no_grad(), record(prompt.model) as trace:
-        prompt.model(*prompt.inputs)
-    shapes = {name: trace[name].shape for name in trace.names}
+    shapes = _shapes(prompt)
     vectors = {
         _vector_name(part, side): array.shape
         for side in token_vectors(prompt.model, *prompt.inputs)
@@ -94,6 +93,23 @@ def _xray(prompt: Prompt, *, fold: bool) -> dict[str, object]:
         "verdict": table.verdict,
         "width": WIDTH,
     }
+
+
+def _shapes(prompt: Prompt) -> dict[str, tuple[int, ...]]:
+    """What `record` would keep, by name; T x T scores of all heads, which take the most memory, are not kept for it."""
+    model, of_scores = prompt.model, (".scores", ".attention")
+    names = [name for name in activation_names(model) if not name.endswith(of_scores)]
+    with evaluating(model), torch.no_grad(), record(model, names) as trace:
+        model(*prompt.inputs)
+    last = {path(site.name, "v"): site.name for site in attention_sites(model)}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in trace.names:
+        shapes[name] = tuple(trace[name].shape)
+        if name in last:
+            query, key = shapes[path(last[name], "q")], shapes[path(last[name], "k")]
+            for step in ("scores", "attention"):
+                shapes[path(last[name], step)] = (*query[:3], key[2])  # (B, H, T_q, T_k)
+    return shapes
 
 
 def _rows(table: TraceTable, names: list[str | None], *, fold: bool) -> list[dict[str, object]]:

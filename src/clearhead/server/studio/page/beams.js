@@ -69,6 +69,9 @@ export function setUpBeams(studio) {
     return shown?.node;
   }
 
+  // A token as its node shows it.
+  const short = (label) => (label.length > 11 ? `${label.slice(0, 10)}…` : label);
+
   function drawTree(chosen) {
     const path = pathTo(tree, chosen);
     const steps = [];
@@ -80,14 +83,14 @@ export function setUpBeams(studio) {
       const [x, y] = place.get(index);
       const on = path.has(index) ? " on" : "";
       const label = visible(entry.text);
-      const short = label.length > 11 ? `${label.slice(0, 10)}…` : label;
       if (entry.parent !== null) {
         const [fromX, fromY] = place.get(entry.parent);
         const middle = x - 14;
-        edges.push(shape("path", { class: `edge${on}`, d: `M${fromX + STEP - 34},${fromY}C${middle},${fromY} ${middle - 12},${y} ${x - 3},${y}` }));
+        const begin = fromX + 8 + Math.max(5, short(visible(tree.nodes[entry.parent].text)).length) * 7.9;
+        edges.push(shape("path", { class: `edge${on}`, d: `M${begin},${fromY}C${middle},${fromY} ${middle - 12},${y} ${x - 3},${y}` }));
       }
       if (entry.state !== "kept") marks.push(shape("rect", { class: `end${on}`, x: x - 2, y: y - 15, width: STEP - 30, height: 31, rx: 4 }));
-      marks.push(shape("text", { class: `node${on}`, x: x + 2, y: y - 1, "data-node": index }, shape("title", {}, `${label}: ${entry.log_prob}`), short));
+      marks.push(shape("text", { class: `node${on}`, x: x + 2, y: y - 1, "data-node": index }, shape("title", {}, `${label}: ${entry.log_prob}`), short(label)));
       marks.push(shape("text", { class: "score", x: x + 2, y: y + 12 }, entry.log_prob.toFixed(2)));
     });
     const [wide, high] = [steps.length * STEP + 8, TOP + Math.max(...steps.map((column) => column.length)) * LINE];
