@@ -129,6 +129,7 @@ LOGS = {
     "fields that nobody knows": b'{"kind": "other", "step": 1, "x": Infinity, "y": "' + b"y" * 500_000 + b'"}\n',
     "a deep one": b'{"kind": ' + b"[" * 200_000 + b"\n",
     "many digits": b'{"kind": "step", "step": ' + b"9" * 10_000 + b"}\n",
+    "a sample that is no text": b'{"kind": "sample", "step": 1, "text": "a\\ud800b\\u0000"}\n',
     "a long sample": json.dumps({"kind": "sample", "step": 1, "text": "z" * 900_000}).encode() + b"\n",
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from clearhead.errors import DataError
 from clearhead.inspection import estimate_cost
+from clearhead.pages import printable
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.history import MAX_CHARACTERS, History
 from clearhead.workflows.runs.records import record_of
@@ -102,7 +103,7 @@ def sent(record: dict[str, Any]) -> dict[str, object]:
     """What a page draws of a record: whoever wrote the log may have put anything beside it."""
     fields = {name: record[name] for name in SENT if name in record}
     if record["kind"] == "sample":
-        fields["text"] = record["text"][:MAX_CHARACTERS]
+        fields["text"] = printable(record["text"][:MAX_CHARACTERS])
     if record["kind"] == "start":
         fields |= {"steps": record["steps"], "floor": floor_of(record)}
     return fields
@@ -149,5 +150,5 @@ def summary_of(run: RunFolder, log: Log) -> dict[str, object]:
         "best_val_loss": history.best_val_loss,
         "bits_per_byte": history.bits_per_byte,
         "floor": floor_of(log.start),
-        "sample": samples[-1].text if samples else None,
+        "sample": printable(samples[-1].text) if samples else None,
     }

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from clearhead.pages import printable
 from clearhead.server.http.bodies import RequestBody, read_body
 from clearhead.server.http.errors import HttpError
 from clearhead.server.http.events import event_stream
@@ -82,7 +83,7 @@ async def show_curve(request: Request) -> Response:
             "learning_rate": thinned(history.learning_rates),
             "gradient_norm": thinned(history.gradient_norms),
             "speed": thinned(history.speeds),
-            "samples": [{"step": sample.step, "text": sample.text} for sample in history.samples],
+            "samples": [{"step": sample.step, "text": printable(sample.text)} for sample in history.samples],
             "architecture": frame_address(f"/frame/architecture/{run.name}", token),
             "doctor": frame_address(f"/frame/doctor/{run.name}", token),
         }

@@ -86,7 +86,7 @@ export function setUpAttention(section, studio) {
     const isOff = headsOf(now.without).some((other) => other.join(".") === `${view.of}.${number}.${head}`);
     off.textContent = isOff ? "Let it write again" : "Switch this head off";
     chosen = [view.of, number, head];
-    const [query, key] = [numberOf(now.query, rows - 1), numberOf(now.key, -1)];
+    const [query, key] = [Math.max(0, numberOf(now.query, rows - 1)), numberOf(now.key, -1)];
     drawRow(start, Math.min(query, rows - 1), key);
     if (key >= 0 && key < columns && query < rows) await drawCell(now, number, head, query, key, mine);
     else sums.replaceChildren(element("p", { class: "hint" }, "Point at a cell, click it, or move over the map with the arrow keys: its numbers are written out here."));

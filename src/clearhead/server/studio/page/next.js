@@ -2,7 +2,7 @@
 
 import { element, post, printable } from "/page/api.js";
 import { decodeFloats, probabilities } from "/studio/page/sampling.js";
-import { change, headsOf, numberOf, state } from "/studio/page/state.js";
+import { change, headsOf, numberOf, pathOf, state } from "/studio/page/state.js";
 
 const MOST_BITS = 12; // of surprisal: the darkest shade
 const SHOWN = 20;
@@ -38,9 +38,10 @@ export function setUpNext(section, studio) {
 
   const values = (now) =>
     Object.fromEntries(
-      Object.entries(SLIDERS).map(([name, { off }]) => {
+      Object.entries(SLIDERS).map(([name, { off, min, max, step }]) => {
         const value = Number.parseFloat(now[name]);
-        return [name, Number.isFinite(value) ? value : off];
+        if (!Number.isFinite(value)) return [name, off];
+        return [name, Math.min(max, Math.max(min, step === 1 ? Math.round(value) : value))];
       }),
     );
 
@@ -125,17 +126,12 @@ export function setUpNext(section, studio) {
     const position = positionOf(now);
     const kept = prediction.positions.slice(0, position + 1).map((entry) => entry.token).join("");
     text.value = kept + label;
-    const path = JSON.parse(now.path ?? "[]").slice(-20);
+    const path = pathOf(now.path).slice(-20);
     change({ text: text.value, position: null, path: JSON.stringify([...path, before]) });
   }
 
   function drawTree(now) {
-    let path = [];
-    try {
-      path = JSON.parse(now.path ?? "[]").filter((text) => typeof text === "string");
-    } catch {
-      // a path that somebody wrote by hand
-    }
+    const path = pathOf(now.path);
     tree.replaceChildren(
       ...path.map((text, index) => {
         const back = element("button", { type: "button", class: "chip", title: printable(text) }, `back to “…${visible(text.slice(-16))}”`);

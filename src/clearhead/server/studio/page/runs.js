@@ -1,9 +1,9 @@
 // All runs, their curves over each other, and the training of new ones.
 
-import { element, get, post, printable, stream } from "/page/api.js";
+import { element, get, post, printable, ServerError, stream } from "/page/api.js";
 import { chart, COLORS } from "/studio/page/chart.js";
 import { setUpTraining } from "/studio/page/training.js";
-import { change, state } from "/studio/page/state.js";
+import { change, nameIn, state } from "/studio/page/state.js";
 
 const STATES = { training: "in training", ready: "ready", empty: "no model yet", damaged: "damaged" };
 const MEASURES = {
@@ -40,8 +40,9 @@ export function setUpRuns(section, studio) {
   const list = element("div", { class: "wide-table", tabindex: "0", role: "group", "aria-label": "Runs" }, table);
   const curveBox = element("div", {}, element("label", {}, "Curve ", measure), figure, legend, live);
   const isOld = () => document.hidden || section.hidden;
-  section.append(curveBox, element("h2", {}, "All runs"), list);
-  setUpTraining(section, studio);
+  const all = element("div", {}, curveBox, element("h2", {}, "All runs"), list);
+  section.append(all);
+  const suggestName = setUpTraining(section, studio);
 
   measure.addEventListener("change", () => change({ measure: measure.value }));
 
@@ -67,7 +68,7 @@ export function setUpRuns(section, studio) {
 
   function draw(now, run) {
     const names = chosen(now, run);
-    const kind = MEASURES[now.measure] ? now.measure : "loss";
+    const kind = nameIn(MEASURES, now.measure, "loss");
     measure.value = kind;
     const lines = names.flatMap((name, index) => {
       const curve = curves.get(name);
@@ -163,7 +164,8 @@ export function setUpRuns(section, studio) {
       }
       studio.refresh();
     } catch (error) {
-      if (error.name !== "AbortError") studio.report(error.message);
+      // What is no answer of the server (it is gone for now) is said in the line on top, and goes when it is back.
+      if (error instanceof ServerError) studio.report(error.message);
     } finally {
       watched.delete(name);
     }
@@ -175,11 +177,13 @@ export function setUpRuns(section, studio) {
 
   return function show(now, run) {
     const names = chosen(now, run);
+    all.hidden = !studio.runs().size;
+    suggestName();
     body.replaceChildren(...[...studio.runs().values()].map((entry) => row(entry, names)));
     for (const name of new Set([...names, ...(run ? [run.name] : [])])) {
       const curve = curves.get(name);
       const entry = studio.runs().get(name);
-      const isStale = !curve || (entry.state === "training" && curve.state !== "training") || entry.step > curve.step;
+      const isStale = !curve || entry.state !== curve.state || entry.step > curve.step;
       if (isStale && !watched.has(name) && entry.state !== "damaged") watch(name);
     }
     draw(now, run);

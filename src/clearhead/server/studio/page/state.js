@@ -46,12 +46,26 @@ export function numberOf(value, fallback) {
   return /^-?\d{1,9}$/.test(value ?? "") ? Number(value) : fallback;
 }
 
+// A text of the address, where it is one of the names of a table: not `constructor`, which every object has.
+export function nameIn(table, value, fallback) {
+  return value !== undefined && Object.hasOwn(table, value) ? value : fallback;
+}
+
+// The texts that a path holds; none where somebody wrote it by hand.
+export function pathOf(value) {
+  try {
+    return JSON.parse(value ?? "[]").filter((text) => typeof text === "string");
+  } catch {
+    return [];
+  }
+}
+
 // Heads that write nothing: "self.0.1,cross.2.0" as [["self", 0, 1], ["cross", 2, 0]].
 export function headsOf(value) {
   return (value ?? "")
     .split(",")
     .map((head) => head.split("."))
-    .filter(([kind, layer, head]) => ["self", "cross", "encoder"].includes(kind) && /^\d+$/.test(layer) && /^\d+$/.test(head))
+    .filter(([kind, layer, head]) => ["self", "cross", "encoder"].includes(kind) && /^\d{1,4}$/.test(layer) && /^\d{1,4}$/.test(head))
     .map(([kind, layer, head]) => [kind, Number(layer), Number(head)]);
 }
 

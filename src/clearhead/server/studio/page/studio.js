@@ -5,7 +5,7 @@ import { setUpAttention } from "/studio/page/attention.js";
 import { setUpFrame } from "/studio/page/frames.js";
 import { setUpNext } from "/studio/page/next.js";
 import { setUpRuns } from "/studio/page/runs.js";
-import { change, headsOf, onChange, state, takeToken, tell, toggledHead } from "/studio/page/state.js";
+import { change, headsOf, nameIn, onChange, state, takeToken, tell, toggledHead } from "/studio/page/state.js";
 import { setUpWriting } from "/studio/page/writing.js";
 import { setUpXray } from "/studio/page/xray.js";
 
@@ -21,6 +21,7 @@ const SCREENS = {
 const READS = ["xray", "attention", "next"]; // screens that read the text
 const WORDS = 6;
 const CELL = { row: null, column: null }; // of the X-ray
+const RETRY = 2000; // milliseconds
 
 const select = document.getElementById("run");
 const nav = document.getElementById("screens");
@@ -96,7 +97,7 @@ function fillPrompt(now, run) {
 onChange((now) => {
   if (runs.has(now.run)) select.value = now.run;
   const run = studio.run();
-  const name = run && screens[now.screen] ? now.screen : "runs";
+  const name = run ? nameIn(screens, now.screen, "runs") : "runs";
   summary.textContent = description(run);
   fillPrompt({ ...now, screen: name }, run);
   if (shown !== name) studio.report("");
@@ -143,6 +144,7 @@ async function load() {
       summary.textContent = "The studio asks for its token: open the address that `clearhead studio` printed.";
     } else {
       summary.textContent = "The studio cannot be reached: is `clearhead studio` still running?";
+      setTimeout(() => number === newest && load(), RETRY);
     }
   }
 }

@@ -53,6 +53,24 @@ export function setUpTraining(section, studio) {
     estimate.textContent = `Size: ${entry.name}, ${entry.about}. About ${entry.parameters.toLocaleString("en")} parameters; training takes about ${size(entry.bytes)} of memory.${fits}`;
   }
 
+  // A free name, as long as nobody has typed one.
+  let suggested = name.value;
+  function suggest() {
+    if (name.value !== suggested || document.activeElement === name) return;
+    name.value = suggested = freeName(suggested);
+  }
+
+  // The name, or the first of NAME-2, NAME-3... that no run has.
+  function freeName(base) {
+    const taken = studio.runs();
+    const stem = base.replace(/-\d+$/, "").slice(0, 58);
+    for (let number = 1; number < 1000; number++) {
+      const free = number === 1 ? stem : `${stem}-${number}`;
+      if (!taken.has(free)) return free;
+    }
+    return base;
+  }
+
   async function load() {
     if (choices) return;
     choices = await get("/studio/choices");
@@ -64,13 +82,20 @@ export function setUpTraining(section, studio) {
 
   async function follow(run) {
     clearInterval(timer);
+    log.hidden = false;
+    log.textContent = "Starting, which takes some seconds…";
+    log.scrollIntoView({ block: "nearest" });
     const look = async () => {
       try {
         const { trainings } = await get("/studio/trainings");
         const training = trainings.find((other) => other.name === run);
-        if (!training) return clearInterval(timer);
-        log.hidden = false;
-        log.textContent = training.lines.map(printable).join("\n");
+        if (!training) {
+          // Another studio runs now than began it; the training goes on, and the list of runs shows it.
+          clearInterval(timer);
+          button.disabled = false;
+          return;
+        }
+        if (training.lines.length) log.textContent = training.lines.map(printable).join("\n");
         if (studio.runs().has(run)) change({ run, runs: null });
         else studio.refresh();
         if (training.is_running) return;
@@ -78,8 +103,8 @@ export function setUpTraining(section, studio) {
         button.disabled = false;
         if (training.exit_code) studio.report(training.lines.at(-1) ?? "the training failed");
         studio.refresh();
-      } catch (error) {
-        studio.report(error.message);
+      } catch {
+        // The server is gone for now: the line on top says so, and the next look may reach it.
       }
     };
     timer = setInterval(look, 1500);
@@ -116,4 +141,5 @@ export function setUpTraining(section, studio) {
     if (error.status !== 401) studio.report(error.message);
   });
   document.getElementById("connect").addEventListener("submit", () => setTimeout(() => load().catch(() => {}), 500));
+  return suggest;
 }
