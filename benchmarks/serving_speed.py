@@ -93,7 +93,9 @@ class Serving:
         pages = self.streams * -(-(PROMPT + new_tokens) // PAGE) + 8
         results = self.hugging_face.generate_batch(
             inputs=self.prompts.tolist(),
-            generation_config=GenerationConfig(max_new_tokens=new_tokens, do_sample=True, top_k=0, pad_token_id=0),
+            generation_config=GenerationConfig(  # type: ignore[no-untyped-call]
+                max_new_tokens=new_tokens, do_sample=True, top_k=0, pad_token_id=0
+            ),
             continuous_batching_config=ContinuousBatchingConfig(
                 page_size=PAGE, num_blocks=pages, max_batch_tokens=max(512, self.streams * PROMPT)
             ),
