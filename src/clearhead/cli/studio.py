@@ -3,21 +3,27 @@
 import argparse
 import os
 import signal
+from typing import TYPE_CHECKING
 
 from clearhead.cli.arguments import Parser, settings_of
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.output import notice
 from clearhead.config.serving import ServerConfig
-from clearhead.errors import InterruptedRunError
+from clearhead.errors import InterruptedRunError, UsageError
 from clearhead.server.first_calls import TOKEN_VARIABLE
+from clearhead.workflows.runs.paths import RUNS
+
+if TYPE_CHECKING:
+    from clearhead.workflows.runs.folder import RunFolder
 
 
 def parser() -> Parser:
     """What `clearhead studio` understands."""
     parser = Parser(
         "studio",
-        "Open the runs here in a browser: train, look inside, write. Only this machine can reach it. Ctrl-C ends it.",
+        "Open the runs here in a browser: train, look inside, write. "
+        "Unless --host says otherwise, only this machine can reach it. Ctrl-C ends it.",
         [
             ("clearhead studio", "the newest run"),
             ("clearhead studio my-1 --no-browser", "print the address only"),
@@ -40,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from clearhead.server import open_studio
 
     console = Console(json=args.json)
-    name = workflows.open_folder(args.run).name if getattr(args, "run", None) else None
+    name = _name_of(workflows.open_folder(args.run)) if getattr(args, "run", None) else None
 
     def show(address: str) -> None:
         console.say(f"the studio is at {address} (Ctrl-C ends it)", "bold")
@@ -51,3 +57,11 @@ def run(args: argparse.Namespace) -> int:
     if not args.json:  # the object has been printed
         notice("interrupted")
     return InterruptedRunError.exit_code
+
+
+def _name_of(run: "RunFolder") -> str:
+    if run.folder.resolve().parent != RUNS.resolve():
+        raise UsageError(
+            f"the studio shows the runs under {RUNS}, and {run.folder} is elsewhere; start it where that is"
+        )
+    return run.name

@@ -59,9 +59,13 @@ class LoadedRuns:
         self.dropped_tokens = dict[str, tuple[int, int]]()  # of prompts and of texts, by runs before they were dropped
         self._is_closed = False
 
-    def names(self) -> list[str]:
+    def folders(self) -> list[RunFolder]:
         """Those that can be used, the default first."""
-        return [run.name for run in self._list_runs()]
+        return list(self._list_runs())
+
+    def names(self) -> list[str]:
+        """Their names."""
+        return [run.name for run in self.folders()]
 
     def folder(self, name: str | None) -> RunFolder:
         """The folder of a run, by its name; of the default by None.
@@ -95,6 +99,8 @@ class LoadedRuns:
 
     def refusal(self) -> HttpError | None:
         """The error of any request for texts, where every run is in memory and its queue is full."""
+        if self._is_live:
+            return None  # there may be others, which a look at the folders would show
         runs = [self._runs.get(name) for name in self.names()]
         queues = [run.texts for run in runs if run is not None and run.texts is not None]
         if len(queues) < len(runs) or any(queue.n_texts < queue.capacity for queue in queues):

@@ -116,7 +116,7 @@ def test_what_the_studio_writes_follows_no_link(client: TestClient) -> None:
         Path(f"runs/.studio/x.{end}").symlink_to(Path("elsewhere/log").resolve())
     assert client.post("/studio/trainings", json={"name": "x", "text": "ab"}).status_code == 201
     assert client.post("/studio/trainings", json={"name": "x", "text": "ab"}).status_code == 409  # it runs
-    assert Path("runs/.studio/x.txt").read_text(encoding="utf-8") == "ab"
+    assert Path("runs/.studio/x-2.txt").read_text(encoding="utf-8") == "ab"  # beside what is there
     assert Path("elsewhere/log").read_text(encoding="utf-8") == SECRET
 
 

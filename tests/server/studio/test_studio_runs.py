@@ -182,3 +182,45 @@ def until(look: Any) -> Any:
         assert time.monotonic() < end, "it never came to that"
         time.sleep(0.2)
     return result
+
+
+def test_an_address_that_opens_the_studio_works_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = create_studio(ServerConfig(device="cpu", token=TOKEN), {"key": "/#token=secret"})
+    with TestClient(app, base_url="http://127.0.0.1", follow_redirects=False) as client:
+        assert client.get("/open/other").status_code == 404
+        response = client.get("/open/key")
+        assert (response.status_code, response.headers["location"]) == (303, "/#token=secret")
+        assert client.get("/open/key").status_code == 404
+
+
+def test_a_log_with_absurd_numbers_spoils_nothing(client: TestClient) -> None:
+    for name, seconds in (("a", 1e-300), ("b", -1.0), ("c", 1e99)):
+        run = write_run(Path("runs") / name)
+        run.metrics.write_text(json.dumps({**STEP, "step": 1, "tokens": 9 * 10**18, "seconds": seconds}) + "\n")
+    runs = client.get("/studio/runs").json()["runs"]
+    assert len(runs) == 3
+    for run in runs:
+        assert client.get(f"/studio/runs/{run['name']}").status_code == 200
+
+
+def test_a_refused_training_leaves_the_text_of_the_running_one(client: TestClient) -> None:
+    fields = {"name": "x", "text": "first " * 4000, "minutes": 30, "preset": "tiny"}
+    assert client.post("/studio/trainings", json=fields).status_code == 201
+    assert client.post("/studio/trainings", json={**fields, "text": "second"}).status_code == 409
+    assert [path.name for path in Path("runs/.studio").glob("*.txt")] == ["x.txt"]
+    assert Path("runs/.studio/x.txt").read_text(encoding="utf-8").startswith("first")
+
+
+def test_a_second_text_of_a_name_goes_beside_the_first(client: TestClient) -> None:
+    for _ in range(2):
+        assert client.post("/studio/trainings", json={"name": "x", "text": "ab"}).status_code == 201
+        until(lambda: not any(training["is_running"] for training in trainings(client)))
+    assert sorted(path.name for path in Path("runs/.studio").glob("*.txt")) == ["x-2.txt", "x.txt"]
+
+
+def test_no_file_here_passes_for_a_library(client: TestClient) -> None:
+    Path("random.py").write_text("raise SystemExit(77)", encoding="utf-8")
+    assert client.post("/studio/trainings", json={"name": "x", "text": "ab"}).status_code == 201
+    [training] = until(lambda: [t for t in trainings(client) if not t["is_running"]])
+    assert training["exit_code"] == 3

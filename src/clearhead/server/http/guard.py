@@ -24,7 +24,8 @@ SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 OPEN_PATHS = ("/", "/healthz")  # they hold nothing of anybody: no token is needed
-OPEN_FOLDERS = ("/page/", "/studio/page/")
+OPENING = "/open/"  # what stands behind it works once, and leads to a page with its token
+OPEN_FOLDERS = ("/page/", "/studio/page/", OPENING)
 FRAMES = "/frame/"  # pages that a browser loads by itself, without the header: the key in their address opens them
 ADDRESS = re.compile(r"(?P<host>\[[0-9a-f:.]+\]|[^:\[\]/@\s]+)(:[0-9]{0,5})?")
 ANY_ADDRESS = ("0.0.0.0", "::")

@@ -1,5 +1,7 @@
 """GET /v1/models and /v1/models/{id}: which runs there are, without loading any."""
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -12,7 +14,8 @@ from clearhead.workflows.runs.folder import RunFolder
 async def list_models(request: Request) -> Response:
     """All runs, the default first."""
     runs: LoadedRuns = request.app.state.runs
-    return JSONResponse({"object": "list", "data": [_model(runs.folder(name)) for name in runs.names()]})
+    data = await asyncio.to_thread(lambda: [_model(run) for run in runs.folders()])
+    return JSONResponse({"object": "list", "data": data})
 
 
 async def show_model(request: Request) -> Response:

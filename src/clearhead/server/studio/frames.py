@@ -5,8 +5,9 @@ A frame cannot send the token in a header, so each has an address with a key of 
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
+from threading import Thread
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
@@ -33,8 +34,7 @@ class Pages:
 
     def __init__(self) -> None:
         self._pages = dict[object, asyncio.Future[str]]()
-        # Threads of their own: what takes seconds must not keep the event loop's few from what takes a moment.
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="page")
+        self._room = asyncio.Semaphore(THREADS)
 
     def __len__(self) -> int:
         return len(self._pages)
@@ -49,10 +49,24 @@ class Pages:
         if task is None or (task.done() and (task.cancelled() or task.exception())):
             if sum(not other.done() for other in self._pages.values()) >= WAITING:
                 raise HttpError(429, "other pages are being made; try again in a moment", retry_after=5)
-            task = self._pages[key] = asyncio.get_running_loop().run_in_executor(self._threads, make)
+            task = self._pages[key] = asyncio.ensure_future(self._made(make))
             for old in [other for other, page in self._pages.items() if page.done()][: len(self._pages) - MOST]:
                 del self._pages[old]
         return await asyncio.shield(task)
+
+    async def _made(self, make: Callable[[], str]) -> str:
+        """On a thread of its own: what takes seconds keeps nobody else waiting, nor the end of the process."""
+        async with self._room:
+            page = Future[str]()
+
+            def run() -> None:
+                try:
+                    page.set_result(make())
+                except BaseException as error:
+                    page.set_exception(error)
+
+            Thread(target=run, name="page", daemon=True).start()
+            return await asyncio.wrap_future(page)
 
 
 async def architecture(request: Request) -> Response:

@@ -30,20 +30,23 @@ def open_studio(
         on_ready: is told the address, with the token, as soon as requests are answered.
 
     Raises:
-        UsageError: the extra is not installed, or the address is not to be had.
+        UsageError: the extra is not installed, or the address is unavailable.
     """
     refuse_missing("the studio")
     config = config or ServerConfig()
     token = config.token or secrets.token_urlsafe(TOKEN_BYTES)
     limits = {"token": token, "max_body_bytes": max(config.max_body_bytes, PASTED)}
     config = config.model_copy(update=limits)
+    from clearhead.server.http.guard import OPENING
     from clearhead.server.studio.app import create_studio
 
-    def ready(url: str) -> None:
-        # What stands behind # is never sent: the page reads it, keeps the token and takes it out of the address.
-        address = f"{url}/#{urlencode({'token': token, **({} if run is None else {'run': run})})}"
-        on_ready(address)
-        if browser:
-            Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+    # What stands behind # is never sent: the page reads it, keeps the token and takes it out of the address.
+    view = f"/#{urlencode({'token': token, **({} if run is None else {'run': run})})}"
+    key = secrets.token_urlsafe(TOKEN_BYTES)
 
-    return listen(lambda: create_studio(config), config, ready)
+    def ready(url: str) -> None:
+        on_ready(f"{url}{view}")
+        if browser:  # whose arguments other users of the machine can read: this address works once
+            Thread(target=webbrowser.open, args=(f"{url}{OPENING}{key}",), daemon=True).start()
+
+    return listen(lambda: create_studio(config, {key: view} if browser else {}), config, ready)

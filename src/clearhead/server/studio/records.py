@@ -1,4 +1,4 @@
-"""What the files of a run tell, for somebody who looks again and again: read once, and then only what is new."""
+"""What the files of a run say, for a reader that polls: read once, and then only what is new."""
 
 import os
 import stat
@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from clearhead.errors import DataError
+from clearhead.files import RUN_CONFIG
 from clearhead.inspection import estimate_cost
 from clearhead.pages import printable
 from clearhead.workflows.runs.folder import RunFolder
-from clearhead.workflows.runs.history import MAX_CHARACTERS, History
-from clearhead.workflows.runs.records import record_of
+from clearhead.workflows.runs.history import MAX_CHARACTERS, SHORTEST, History
+from clearhead.workflows.runs.records import LARGEST, record_of
 
 MOST = 256  # runs that are remembered
 PIECE = 2**20  # bytes of a line
@@ -28,6 +29,7 @@ class Log:
     offset: int
     history: History
     start: dict[str, Any] | None
+    options: tuple[int, dict[str, object]] | None = None  # when clearhead.toml was written, and what a page shows of it
 
 
 class Logs:
@@ -44,10 +46,10 @@ class Logs:
         key = str(run.folder)
         log = self._logs.pop(key, None)
         status = _regular(run.metrics)
-        if status is None:
-            return Log((0, 0), 0, History(), None)
-        identity = status.st_dev, status.st_ino
-        if log is None or log.identity != identity or log.offset > status.st_size:
+        identity, size = (0, 0), 0
+        if status is not None:
+            identity, size = (status.st_dev, status.st_ino), status.st_size
+        if log is None or log.identity != identity or log.offset > size:
             log = Log(identity, 0, History(), None)
         records, log.offset = read_records(run, log.offset)
         for record in records:
@@ -112,7 +114,7 @@ def sent(record: dict[str, Any]) -> dict[str, object]:
 def floor_of(start: dict[str, Any] | None) -> float | None:
     """The least loss that is possible, as the record of a start says."""
     floor = (start or {}).get("floor")
-    if isinstance(floor, bool) or not isinstance(floor, int | float) or not abs(floor) < 1e300:
+    if isinstance(floor, bool) or not isinstance(floor, int | float) or not abs(floor) < LARGEST:
         return None
     return float(floor)
 
@@ -127,24 +129,18 @@ def state_of(run: RunFolder) -> str:
 def summary_of(run: RunFolder, log: Log) -> dict[str, object]:
     """A line of the list of runs; of a damaged one only that it is so."""
     try:
-        config = run.config
-    except DataError as error:
+        options = _options_of(run, log)
+    except (DataError, OSError) as error:
         return {"name": run.name, "state": "damaged", "problem": str(error)}
     history = log.history
     samples = list(history.samples)
     return {
         "name": run.name,
         "state": state_of(run),
-        "objective": config.objective,
-        "source": config.data.source,
-        "parameters": estimate_cost(config.model).parameters,
-        "layers": config.model.n_layers,
-        "heads": config.model.n_heads,
-        "block_size": config.model.block_size,
+        **options,
         "step": history.last_step,
-        "steps": config.train.steps,
         "seconds": history.seconds,
-        "tokens_per_second": history.tokens / history.seconds if history.seconds else None,
+        "tokens_per_second": history.tokens / history.seconds if history.seconds > SHORTEST else None,
         "train_loss": history.train_loss,
         "val_loss": history.val_loss,
         "best_val_loss": history.best_val_loss,
@@ -152,3 +148,21 @@ def summary_of(run: RunFolder, log: Log) -> dict[str, object]:
         "floor": floor_of(log.start),
         "sample": printable(samples[-1].text) if samples else None,
     }
+
+
+def _options_of(run: RunFolder, log: Log) -> dict[str, object]:
+    """What a page shows of clearhead.toml, which is read again where it was written again."""
+    written = (run.folder / RUN_CONFIG).stat().st_mtime_ns
+    if log.options is None or log.options[0] != written:
+        config = run.config
+        described: dict[str, object] = {
+            "objective": config.objective,
+            "source": config.data.source,
+            "parameters": estimate_cost(config.model).parameters,
+            "layers": config.model.n_layers,
+            "heads": config.model.n_heads,
+            "block_size": config.model.block_size,
+            "steps": config.train.steps,
+        }
+        log.options = written, described
+    return log.options[1]

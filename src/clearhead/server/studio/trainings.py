@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -77,9 +78,10 @@ class TrainingProcesses:
 
     def __init__(self) -> None:
         self._trainings = dict[str, TrainingProcess]()
+        self.starting = asyncio.Lock()
 
-    def start(self, name: str, arguments: Sequence[str]) -> TrainingProcess:
-        """Start `clearhead ARGUMENTS`.
+    def refuse(self, name: str) -> None:
+        """Refuse another training of that name.
 
         Raises:
             HttpError: 409, this one runs; 429, as many as may be run already.
@@ -88,11 +90,18 @@ class TrainingProcesses:
             raise HttpError(409, f"{name} is being trained", "name")
         if sum(training.process.poll() is None for training in self._trainings.values()) >= MOST:
             raise HttpError(429, f"{MOST} trainings run already; stop one, or wait for it", retry_after=10)
+
+    def start(self, name: str, arguments: Sequence[str]) -> TrainingProcess:
+        """Start `clearhead ARGUMENTS`. `refuse` comes before, and nothing else in between.
+
+        Raises:
+            HttpError: the folder of logs leads out of `runs`.
+        """
         log = _own_folder() / f"{name}.log"
         log.unlink(missing_ok=True)  # a link is not followed
         with log.open("wb") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "clearhead", *arguments],
+                [sys.executable, "-P", "-m", "clearhead", *arguments],  # -P: no file here passes for a library
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -123,14 +132,17 @@ async def start_training(request: Request) -> Response:
         raise HttpError(400, f"`corpus` must be one of {', '.join((*CORPORA, *PAIR_CORPORA))}", "corpus")
     if body.preset is not None and body.preset not in PRESETS:
         raise HttpError(400, f"`preset` must be one of {', '.join(PRESETS)}", "preset")
-    source = await asyncio.to_thread(_store, body) if body.corpus is None else body.corpus
-    arguments = ["train", source, "--minutes", f"{body.minutes:g}", "--out", str(RUNS / body.name)]
-    if body.preset is not None:
-        arguments += ["--preset", body.preset]
-    elif body.objective == "masked":
-        arguments += ["--objective", body.objective]
     trainings: TrainingProcesses = request.app.state.trainings
-    return JSONResponse((await asyncio.to_thread(trainings.start, body.name, arguments)).as_dict(), status_code=201)
+    async with trainings.starting:
+        trainings.refuse(body.name)
+        source = await asyncio.to_thread(_store, body) if body.corpus is None else body.corpus
+        arguments = ["train", source, "--minutes", f"{body.minutes:g}", "--out", str(RUNS / body.name)]
+        if body.preset is not None:
+            arguments += ["--preset", body.preset]
+        elif body.objective == "masked":
+            arguments += ["--objective", body.objective]
+        started = await asyncio.to_thread(trainings.start, body.name, arguments)
+    return JSONResponse(started.as_dict(), status_code=201)
 
 
 async def go_on(request: Request) -> Response:
@@ -139,7 +151,9 @@ async def go_on(request: Request) -> Response:
     if await asyncio.to_thread(lambda: run.is_training):
         raise HttpError(409, f"{run.name} is being trained")
     trainings: TrainingProcesses = request.app.state.trainings
-    started = await asyncio.to_thread(trainings.start, run.name, ["resume", str(run.folder)])
+    async with trainings.starting:
+        trainings.refuse(run.name)
+        started = await asyncio.to_thread(trainings.start, run.name, ["resume", str(run.folder)])
     return JSONResponse(started.as_dict(), status_code=201)
 
 
@@ -177,11 +191,15 @@ def _described(name: str) -> dict[str, object]:
 
 
 def _store(body: TrainingBody) -> str:
-    """Write what was pasted where the run can find it again."""
-    path = _own_folder() / f"{body.name}.{OBJECTIVES[body.objective]}"
-    # Whole or not at all, and in place of a link rather than where it leads.
-    write_whole(path, lambda temporary: temporary.write_bytes((body.text or "").encode("utf-8", "replace")))
-    return str(path)
+    """Write what was pasted where the run can find it again; never in place of another run's, nor through a link."""
+    folder, end = _own_folder(), OBJECTIVES[body.objective]
+    content = (body.text or "").encode("utf-8", "replace")
+    for number in count(1):
+        path = folder / (f"{body.name}.{end}" if number == 1 else f"{body.name}-{number}.{end}")
+        if not os.path.lexists(path):
+            write_whole(path, lambda temporary: temporary.write_bytes(content))
+            return str(path)
+    raise AssertionError("there are more numbers than files")
 
 
 def _own_folder() -> Path:

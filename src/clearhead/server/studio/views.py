@@ -25,6 +25,7 @@ from clearhead.server.http.errors import HttpError
 from clearhead.server.loaded_run import LoadedRun
 from clearhead.server.loaded_runs import LoadedRuns
 from clearhead.workflows.attending import attention_of
+from clearhead.workflows.hardware import enough_memory
 from clearhead.workflows.predicting import prediction_of, speller
 from clearhead.workflows.prompts import Prompt, prompt_of
 
@@ -194,7 +195,7 @@ async def computed(request: Request, body: TextBody, read: Callable[[Prompt], T]
             notices = list[str]()
             prompt = prompt_of(run.folder, run.model, run.tokenizers, body.text, body.target, notices.append)
             _refuse_large(prompt)
-            with _ablated(run, body.without):
+            with _ablated(run, body.without), enough_memory("give a shorter text"):
                 return read(prompt)
 
         try:

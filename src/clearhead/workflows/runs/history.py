@@ -17,6 +17,7 @@ Row = dict[str, float | None]
 MAX_POINTS = 4096  # per line of the curve
 MAX_SAMPLES = 64
 MAX_CHARACTERS = 20_000  # per sample
+SHORTEST = 1e-9  # seconds of a step that was measured
 RECENT = 50  # the final training loss is the mean over this many steps
 
 
@@ -169,7 +170,7 @@ class History:
         self.seconds += record["seconds"]
         self.tokens += record["tokens"]
         self.recent.append(loss)
-        speed = record["tokens"] / record["seconds"] if record["seconds"] else None
+        speed = record["tokens"] / record["seconds"] if record["seconds"] > SHORTEST else None
         if (memory := record.get("peak_memory")) is not None:
             self.peak_memory = max(self.peak_memory or 0, memory)
         if (mfu := record.get("mfu")) is not None:

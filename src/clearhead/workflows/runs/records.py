@@ -6,6 +6,7 @@ from typing import Any
 from clearhead.files import parse_json
 
 _ABSENT = object()
+LARGEST = 1e100  # of a number; sums of them stay finite
 
 
 def _is_count(value: object) -> bool:
@@ -13,7 +14,11 @@ def _is_count(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300  # nor is it NaN
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < LARGEST  # nor is it NaN
+
+
+def _is_duration(value: object) -> bool:
+    return _is_number(value) and value >= 0  # type: ignore[operator]
 
 
 def _is_loss(value: object) -> bool:
@@ -44,7 +49,7 @@ FIELDS: Mapping[str, Mapping[str, Callable[[object], bool]]] = {
     "step": {
         "loss": _is_loss,
         "tokens": _is_count,
-        "seconds": _is_number,
+        "seconds": _is_duration,
         "learning_rate": _is_optional,
         "gradient_norm": _is_optional,
         "peak_memory": _is_optional,
