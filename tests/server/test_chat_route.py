@@ -1,5 +1,6 @@
 """Chats by the official client: the answer of that seed, whole and streamed; what cannot be is refused by its field."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.data import ChatEncoder, ChatMessage, Tokenizer
 from clearhead.inference import GenerationBatch, TextOptions, TokenLogprobs
 from clearhead.models import CausalLM
+from clearhead.server.openai import chat, fields
 from clearhead.workflows.runs.folder import RunFolder
 
 MESSAGES: list[Any] = [
@@ -113,6 +115,36 @@ def test_log_probabilities_are_the_engines(client: openai.OpenAI, runs: dict[str
         assert own.logprob == pytest.approx(other.logprob, abs=1e-4)
         assert [top.logprob for top in own.top_logprobs] == pytest.approx([value for _, value in other.top], abs=1e-4)
         assert own.bytes is None or bytes(own.bytes).decode() == own.token
+
+
+def test_log_probabilities_are_built_beside_the_event_loop(
+    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, on_loop = chat._logprob, list[bool]()
+
+    def watched(*arguments: Any) -> dict[str, object]:
+        on_loop.append(asyncio._get_running_loop() is not None)
+        return build(*arguments)
+
+    def ask() -> int:
+        counts["decoded"] = 0
+        client.chat.completions.create(
+            model="chat", messages=MESSAGES, seed=1, max_tokens=8, logprobs=True, top_logprobs=20
+        )
+        return counts["decoded"]
+
+    def decode(tokenizer: Tokenizer, token: int) -> str:
+        counts["decoded"] += 1
+        return token_text(tokenizer, token)
+
+    counts, token_text = {"decoded": 0}, fields.token_text
+    monkeypatch.setattr(fields, "token_text", decode)
+    monkeypatch.setattr(chat, "token_text", decode, raising=False)
+    monkeypatch.setattr(chat, "_logprob", watched)
+    ask()
+    assert ask() == 0, "the texts of tokens are remembered"
+    assert on_loop
+    assert not any(on_loop)
 
 
 def test_parts_of_a_message_are_its_text(client: openai.OpenAI) -> None:

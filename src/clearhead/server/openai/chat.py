@@ -1,7 +1,7 @@
 """POST /v1/chat/completions: the answer to the last message of a chat, whole or as it comes."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -11,16 +11,16 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from clearhead.config.serving import ServerConfig
-from clearhead.data import ChatMessage, ChatTemplateError, LongChatError, Tokenizer
+from clearhead.data import ChatMessage, ChatTemplateError, LongChatError
 from clearhead.errors import DataError, UsageError
 from clearhead.inference import TokenLogprobs
-from clearhead.inference.text_stream import INCOMPLETE
 from clearhead.server.http.bodies import RequestBody, read_body
 from clearhead.server.http.errors import HttpError
 from clearhead.server.http.events import event_stream, while_connected
+from clearhead.server.http.large_json import large_response
 from clearhead.server.loaded_run import LoadedRun
 from clearhead.server.loaded_runs import LoadedRuns
-from clearhead.server.openai.fields import TextFields, head, token_text, usage
+from clearhead.server.openai.fields import TextFields, head, unwritten, usage
 from clearhead.server.text_batch import TextRequest
 from clearhead.server.text_progress import TextEvent
 from clearhead.server.texts import TextReader
@@ -89,9 +89,9 @@ class _PreparedChat:
         """Of the tokens of a piece, without the one that ended it."""
         if not self.body.logprobs:
             return None
-        tokenizer, pairs = self.run.tokenizer, zip(event.tokens, event.logprobs, strict=True)
+        token_text, pairs = self.run.token_text, zip(event.tokens, event.logprobs, strict=True)
         return {
-            "content": [_logprob(tokenizer, token, own) for token, own in pairs if token not in self.ends],
+            "content": [_logprob(token_text, token, own) for token, own in pairs if token not in self.ends],
             "refusal": None,
         }
 
@@ -106,7 +106,7 @@ async def chat_completions(request: Request) -> Response:
         raise HttpError(400, "`top_logprobs` needs `logprobs`: true", "top_logprobs", "invalid_value")
     if body.stream:
         return event_stream(request, _events(request, body))
-    return JSONResponse(await while_connected(request, _whole(request, body)))
+    return await while_connected(request, _whole(request, body))
 
 
 ROUTES = [Route("/v1/chat/completions", chat_completions, methods=["POST"])]
@@ -161,40 +161,41 @@ async def _events(request: Request, body: ChatBody) -> AsyncGenerator[dict[str, 
                 yield answer | {"choices": [], "usage": work.usage(reader)}
 
 
-async def _whole(request: Request, body: ChatBody) -> dict[str, object]:
+async def _whole(request: Request, body: ChatBody) -> Response:
     runs: LoadedRuns = request.app.state.runs
     async with runs.use(body.model) as run:
         work = await _prepare(run, body, request.app.state.config)
         with run.queue().submit(work.texts) as reader:
             events = await reader.whole()
-        choices = [
-            {
-                "index": event.index,
-                "message": {"role": "assistant", "content": event.text, "refusal": None},
-                "logprobs": work.logprobs(event),
-                "finish_reason": event.finish_reason,
-            }
-            for event in events
-        ]
-        answer = head("chatcmpl", "chat.completion", run.name)
-        return answer | {"choices": choices, "usage": work.usage(reader)}
+
+        def build() -> dict[str, object]:
+            answer = head("chatcmpl", "chat.completion", run.name)
+            return answer | {"choices": [_choice(work, event) for event in events], "usage": work.usage(reader)}
+
+        return await large_response(build) if body.logprobs else JSONResponse(build())
+
+
+def _choice(work: _PreparedChat, event: TextEvent) -> dict[str, object]:
+    """A whole answer."""
+    return {
+        "index": event.index,
+        "message": {"role": "assistant", "content": event.text, "refusal": None},
+        "logprobs": work.logprobs(event),
+        "finish_reason": event.finish_reason,
+    }
 
 
 def _delta(index: int, delta: Json, finish_reason: str | None = None) -> dict[str, object]:
     return {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
 
 
-def _logprob(tokenizer: Tokenizer, token: int, logprob: TokenLogprobs) -> dict[str, object]:
-    top = [_token(tokenizer, other, value) for other, value in logprob.top]
-    return {**_token(tokenizer, token, logprob.logprob), "top_logprobs": top}
+def _logprob(token_text: Callable[[int], str], token: int, logprob: TokenLogprobs) -> dict[str, object]:
+    top = [_token(token_text, other, value) for other, value in logprob.top]
+    return {**_token(token_text, token, logprob.logprob), "top_logprobs": top}
 
 
-def _token(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, object]:
+def _token(token_text: Callable[[int], str], token: int, logprob: float) -> dict[str, object]:
     """A token with its bytes; of half a character they are not known."""
-    text = tokenizer.decode([token])
-    is_whole = bool(text) and INCOMPLETE not in text
-    return {
-        "token": token_text(tokenizer, token),
-        "logprob": logprob,
-        "bytes": list(text.encode("utf-8", "replace")) if is_whole else None,
-    }
+    text = token_text(token)
+    known = None if text == unwritten(token) else list(text.encode("utf-8", "replace"))
+    return {"token": text, "logprob": logprob, "bytes": known}

@@ -230,7 +230,12 @@ def text_offsets(tokenizer: Tokenizer, ids: Sequence[int]) -> list[int]:
 def token_text(tokenizer: Tokenizer, token: int) -> str:
     """A token as a text of its own; one that is none, such as half a character or an end, by its number."""
     text = tokenizer.decode([token])
-    return f"token_id:{token}" if not text or INCOMPLETE in text else text
+    return unwritten(token) if not text or INCOMPLETE in text else text
+
+
+def unwritten(token: int) -> str:
+    """What stands for a token that is no text of its own."""
+    return f"token_id:{token}"
 
 
 def usage(prompt_tokens: int, completion_tokens: int | None = None) -> dict[str, object]:
