@@ -1,8 +1,10 @@
 """Forms of texts: what is refused and in how much time, whatever strangers send; what tokens write; how texts end."""
 
 import json
+import subprocess
 from functools import reduce
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import strangers_tokenizers
@@ -13,7 +15,7 @@ from clearhead.data import Tokenizer
 from clearhead.errors import DataError, UsageError
 from clearhead.inference import GenerationBatch, TextOptions, constraints, generate, generate_ids, grammars
 from clearhead.inference.constraints import ConstraintCompiler
-from clearhead.inference.grammars import ConstraintError, trial_fault
+from clearhead.inference.grammars import ConstraintError, UntriedError, trial_fault
 from clearhead.models import DecoderLM
 
 pytest.importorskip("llguidance")
@@ -90,6 +92,24 @@ def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trial_fault(grammars.grammar_of_schema({"type": "integer", "multipleOf": 99_991_003})) == (
         "it takes too much time or memory"
     )
+
+
+def test_what_could_not_be_tried_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    forms, run = ConstraintCompiler(ASCII, ASCII.vocab_size), subprocess.run
+    killed = subprocess.CompletedProcess[bytes]([], -9, b"")
+    failures: list[Any] = [OSError(11, "no process is left"), subprocess.TimeoutExpired("python", 20), killed]
+    for failure in failures:
+        with monkeypatch.context() as patch:
+            patch.setattr(subprocess, "run", Mock(side_effect=[failure]))
+            with pytest.raises(UntriedError, match="try again"):
+                forms.regex("ab")
+    counted = Mock(side_effect=run)
+    monkeypatch.setattr(subprocess, "run", counted)
+    for _ in range(2):
+        forms.regex("ab")
+        with pytest.raises(ConstraintError, match="unclosed group"):
+            forms.regex("(a")
+    assert counted.call_count == 2, "what the trial said is remembered"
 
 
 def test_a_tokenizer_without_the_characters_is_refused() -> None:

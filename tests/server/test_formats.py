@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import openai
 import pytest
@@ -87,6 +88,12 @@ def test_an_answer_that_reaches_its_length_says_so(client: openai.OpenAI) -> Non
         ),
         ({"structured_outputs": {"regex": "(a"}}, "structured_outputs", "unclosed group"),
         ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs", "must have one of"),
+        ({"structured_outputs": {"json": 5}}, "structured_outputs.json", "must be an object or a text"),
+        (
+            {"response_format": {**FORMAT, "type": "json_object"}},
+            "response_format.json_schema",
+            'needs "type": "json_schema"',
+        ),
         ({"structured_outputs": {}}, "structured_outputs", "must have one of"),
         ({"structured_outputs": {"grammar": "start: 'a'"}}, "structured_outputs.grammar", "there is no field"),
         (
@@ -115,11 +122,28 @@ def test_beyond_a_number_of_forms_that_wait_requests_are_refused(
         client.completions.create(model="chat", prompt="x", extra_body={"structured_outputs": {"regex": "a"}})
 
 
+def test_a_form_that_could_not_be_tried_may_be_sent_again(
+    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask() -> openai.types.Completion:
+        form = {"structured_outputs": {"regex": "[a-c]xy"}}
+        return client.completions.create(model="chat", prompt="x", extra_body=form)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("subprocess.run", Mock(side_effect=OSError(11, "no process is left")))
+        with pytest.raises(openai.InternalServerError) as refusal:
+            ask()
+    assert refusal.value.status_code == 503
+    assert refusal.value.response.headers["Retry-After"]
+    assert ask().choices
+
+
 def test_without_the_extra_a_sentence_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clearhead.inference.constraints.find_spec", lambda name: None)
     with (
         running([write_run(tmp_path / "run")]) as address,
         openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=60) as client,
-        pytest.raises(openai.BadRequestError, match=r"clearhead\[grammar\]"),
+        pytest.raises(openai.BadRequestError, match=r"clearhead\[grammar\]") as refusal,
     ):
         client.completions.create(model="run", prompt="x", extra_body={"structured_outputs": {"regex": "a"}})
+    assert refusal.value.param == "structured_outputs"

@@ -3,8 +3,9 @@
 https://github.com/guidance-ai/llguidance
 """
 
+import hashlib
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -47,13 +48,15 @@ class ConstraintCompiler:
         if find_spec("llguidance") is None:
             raise UsageError("texts of a given form need llguidance; install with: pip install 'clearhead[grammar]'")
         self.vocabulary = ByteTokens(tokenizer, vocab_size)
-        self._trial_fault = lru_cache(REMEMBERED)(trial_fault)
+        self._lock = threading.Lock()  # of what follows
+        self._faults = dict[bytes, str | None]()  # of grammars, by their digests; the last used comes last
 
     def regex(self, pattern: str) -> "Constraint":
         """Texts that match a regular expression as a whole: Rust's syntax, without look-around and back-references.
 
         Raises:
             ConstraintError: it is none, is too large, or the tokenizer cannot write such a text.
+            UntriedError: the machine could not try it this time.
         """
         return self._compile(grammar_of_regex(pattern))
 
@@ -63,6 +66,7 @@ class ConstraintCompiler:
         Raises:
             ConstraintError: it is none, is too large or uses what is not supported, or the tokenizer cannot write such
                 a text.
+            UntriedError: the machine could not try it this time.
         """
         return self._compile(grammar_of_schema(schema))
 
@@ -71,6 +75,7 @@ class ConstraintCompiler:
 
         Raises:
             ConstraintError: there are none or too many, or the tokenizer cannot write any of them.
+            UntriedError: the machine could not try it this time.
         """
         return self._compile(grammar_of_choice(texts))
 
@@ -79,10 +84,25 @@ class ConstraintCompiler:
 
         Raises:
             ConstraintError: as `regex` and `json_schema` do, or the file with the schema cannot be read.
+            UntriedError: as they do.
         """
         if config.regex is not None:
             return self.regex(config.regex)
         return None if config.json_schema is None else self.json_schema(read_schema(config.json_schema))
+
+    def _trial_fault(self, grammar: str) -> str | None:
+        """As `trial_fault`, whose answer is remembered; that there was none is not."""
+        digest = hashlib.sha256(grammar.encode()).digest()
+        with self._lock:
+            if digest in self._faults:
+                self._faults[digest] = self._faults.pop(digest)
+                return self._faults[digest]
+        fault = trial_fault(grammar)
+        with self._lock:
+            self._faults[digest] = fault
+            if len(self._faults) > REMEMBERED:
+                del self._faults[next(iter(self._faults))]
+        return fault
 
     def _compile(self, grammar: str) -> "Constraint":
         fault = self._trial_fault(grammar)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from clearhead.errors import UsageError
+from clearhead.errors import ClearheadError, UsageError
 from clearhead.files import read_bytes
 from clearhead.inference import constraint_trial as program
 
@@ -19,10 +19,15 @@ MEMORY = 1 << 30  # bytes of addresses
 # what a model without an idea writes.
 BLANKS = r"[ ]|\n[ ]{0,32}"
 ANY_OBJECT: Mapping[str, object] = {"type": "object"}
+FROM_OUTSIDE = (-1, -2, -9, -15)  # hang-up, interrupt, kill, termination: what no limit of a trial ends it by
 
 
 class ConstraintError(UsageError):
     """A regular expression or a schema that no text can be held to, or not this model's."""
+
+
+class UntriedError(ClearheadError):
+    """Whether texts can be held to a grammar is not known: the machine could not try it this time."""
 
 
 def grammar_of_regex(pattern: str) -> str:
@@ -79,7 +84,11 @@ def grammar_of_choice(texts: Sequence[str]) -> str:
 
 
 def trial_fault(grammar: str) -> str | None:
-    """What is wrong with a grammar, by a process of its own whose time and memory are bounded; None: nothing."""
+    """What is wrong with a grammar, by a process of its own whose time and memory are bounded; None: nothing.
+
+    Raises:
+        UntriedError: the process could not be started, was ended from outside or not in time; another time it may be.
+    """
     library = find_spec("llguidance")
     assert library is not None
     assert library.origin is not None
@@ -94,12 +103,20 @@ def trial_fault(grammar: str) -> str | None:
             timeout=SECONDS * PATIENCE,
             check=False,
         )
-        fault: str | None = json.loads(done.stdout)["fault"]
-        return fault
     except OSError as error:
-        return f"it cannot be tried in a process of its own ({error.strerror or error})"
-    except (subprocess.TimeoutExpired, ValueError):
+        reason = error.strerror or error
+        raise UntriedError(
+            f"the form of a text cannot be tried in a process of its own ({reason}); try again"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise UntriedError("the machine is too busy to try the form of a text; try again") from None
+    if done.returncode in FROM_OUTSIDE:
+        raise UntriedError("the process that tries the form of a text was ended from outside; try again")
+    try:
+        fault: str | None = json.loads(done.stdout)["fault"]
+    except ValueError:
         return "it takes too much time or memory"
+    return fault
 
 
 def _grammar(rule: str) -> str:

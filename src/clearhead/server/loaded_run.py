@@ -17,7 +17,7 @@ from clearhead.models import CausalLM, EncoderDecoder, LanguageModel
 from clearhead.server.http.errors import HttpError
 from clearhead.server.http.model_thread import ModelThread
 from clearhead.server.openai.fields import token_text
-from clearhead.server.openai.formats import Compile, unsupported
+from clearhead.server.openai.formats import Compile
 from clearhead.server.text_batch import TextBatch
 from clearhead.server.texts import TextQueue
 from clearhead.server.translations import BATCH, MAX_HYPOTHESES, TranslationQueue
@@ -112,17 +112,14 @@ class LoadedRun:
         self._n_compiling += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(
-                self._compiling, lambda: compile_form(self._constraint_compiler())
+                self._compiling, compile_form, self._constraint_compiler
             )
         finally:
             self._n_compiling -= 1
 
     def _constraint_compiler(self) -> ConstraintCompiler:
         if self._compiler is None:
-            try:
-                self._compiler = ConstraintCompiler(self.tokenizer, self.options.model.vocab_size)
-            except (UsageError, DataError) as error:
-                raise unsupported(error) from None
+            self._compiler = ConstraintCompiler(self.tokenizer, self.options.model.vocab_size)
         return self._compiler
 
     def queue(self) -> TextQueue:

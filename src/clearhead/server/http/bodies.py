@@ -24,6 +24,7 @@ FORMS = {
     "list[str]": "a list of texts",
     "list[int]": "a list of token ids",
     "list[list[int]]": "a list of lists of token ids",
+    "dict[str,any]": "an object",
 }
 
 

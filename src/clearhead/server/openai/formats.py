@@ -7,14 +7,15 @@ from pydantic import Field
 
 from clearhead.errors import DataError, UsageError
 from clearhead.inference.constraints import Constraint, ConstraintCompiler
-from clearhead.inference.grammars import ANY_OBJECT, MAX_CHARACTERS, ConstraintError
+from clearhead.inference.grammars import ANY_OBJECT, MAX_CHARACTERS, ConstraintError, UntriedError
 from clearhead.server.http.bodies import RequestBody
 from clearhead.server.http.errors import HttpError
 
 MAX_CHOICES = 256
 
 JsonObject = dict[str, object]
-Compile = Callable[[ConstraintCompiler], Constraint]
+Form = Callable[[ConstraintCompiler], Constraint]
+Compile = Callable[[Callable[[], ConstraintCompiler]], Constraint]  # given what makes the compiler, or has made it
 
 
 class JsonSchema(RequestBody):
@@ -48,7 +49,11 @@ def compiling(response_format: ResponseFormat | None, structured: StructuredOutp
     Raises:
         HttpError: 400, they ask for two, or one of them for none or for two.
     """
-    compiles = list[tuple[str, Compile]]()
+    compiles = list[tuple[str, Form]]()
+    if response_format is not None and response_format.type != "json_schema" and response_format.json_schema:
+        where = "response_format.json_schema"
+        sentence = f'`{where}` needs "type": "json_schema", not "{response_format.type}", which would not keep to it'
+        raise HttpError(400, sentence, where, "invalid_value")
     if response_format is not None and response_format.type != "text":
         compiles.append(("response_format", _of_format(response_format)))
     if structured is not None:
@@ -63,7 +68,7 @@ def compiling(response_format: ResponseFormat | None, structured: StructuredOutp
     return _naming(*compiles[0]) if compiles else None
 
 
-def _of_format(response_format: ResponseFormat) -> Compile:
+def _of_format(response_format: ResponseFormat) -> Form:
     if response_format.type == "json_object":
         return lambda compiler: compiler.json_schema(ANY_OBJECT)
     form = response_format.json_schema
@@ -73,7 +78,7 @@ def _of_format(response_format: ResponseFormat) -> Compile:
     return lambda compiler: compiler.json_schema(form.schema_)
 
 
-def _of_structured(structured: StructuredOutputs) -> tuple[Compile | None, ...]:
+def _of_structured(structured: StructuredOutputs) -> tuple[Form | None, ...]:
     schema, regex, choice = structured.json_, structured.regex, structured.choice
     return (
         None if schema is None else lambda compiler: compiler.json_schema(schema),
@@ -83,18 +88,20 @@ def _of_structured(structured: StructuredOutputs) -> tuple[Compile | None, ...]:
     )
 
 
-def _naming(field: str, compile_form: Compile) -> Compile:
+def _naming(field: str, form: Form) -> Compile:
     """The same, and what is wrong is the field's fault."""
 
-    def compile_named(compiler: ConstraintCompiler) -> Constraint:
+    def compile_named(compiler_of_run: Callable[[], ConstraintCompiler]) -> Constraint:
         try:
-            return compile_form(compiler)
+            compiler = compiler_of_run()
+        except (UsageError, DataError) as error:  # no text of the run can be held to a form, whichever
+            sentence = f"texts cannot be held to a form here: {error}"
+            raise HttpError(400, sentence, field, "unsupported") from None
+        try:
+            return form(compiler)
         except ConstraintError as error:
             raise HttpError(400, f"`{field}`: {error}", field, "invalid_value") from None
+        except UntriedError as error:
+            raise HttpError(503, str(error), field, retry_after=1) from None
 
     return compile_named
-
-
-def unsupported(error: UsageError | DataError) -> HttpError:
-    """That no text of a run can be held to a form, whichever."""
-    return HttpError(400, f"texts cannot be held to a form here: {error}", "response_format", "unsupported")
