@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor import check
@@ -151,6 +152,34 @@ def test_what_every_call_computes_and_nothing_reads(use: str, status: list[str])
     model = Stack(in_turn)
     model.layers = nn.ModuleList(Gated(use) for _ in range(LAYERS))
     report = check(model, only=["A13"])
+    assert [finding.status for finding in report.findings if finding.id == "A13"] == status, str(report)
+
+
+class Ahead(Stack):
+    """A second head. `use`: what becomes of it if there are targets, of each token or of each row."""
+
+    def __init__(self, use: str) -> None:
+        super().__init__(in_turn)
+        self.use, self.second = use, nn.Linear(D, V)
+
+    def forward(self, ids: Tensor, targets: Tensor | None = None) -> tuple[Tensor, Tensor | None]:  # type: ignore[override]
+        x = self.norm(self.run(self.words(ids) + self.positions.weight[: ids.shape[1]], self.layers))
+        logits, second = self.head(x), self.second(x)
+        if targets is None:
+            return logits, None
+        if self.use == "of rows":
+            return logits, F.cross_entropy(second[:, 0], targets)
+        if self.use == "of pictures":
+            return logits, F.cross_entropy(second.mean(1), targets.reshape(len(ids), 3, 224, 224)[:, 0, 0, 0])
+        loss = F.cross_entropy(logits.mT, targets)
+        return logits, loss + 0.3 * F.cross_entropy(second.mT, targets) if self.use == "of tokens" else loss
+
+
+@pytest.mark.parametrize(
+    ("use", "status"), [("of tokens", ["warn"]), ("of rows", ["warn"]), ("of pictures", ["warn"]), ("none", ["fail"])]
+)
+def test_a_head_that_only_the_loss_reads_is_not_computed_in_vain(use: str, status: list[str]) -> None:
+    report = check(Ahead(use), only=["A13"])
     assert [finding.status for finding in report.findings if finding.id == "A13"] == status, str(report)
 
 

@@ -3,13 +3,16 @@
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import islice, product
 
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.calling import Inputs
-from clearhead.doctor.calling.names import parameters_of
+from clearhead.doctor.calling import Convention, Inputs
+from clearhead.doctor.calling.names import LABELS, MASK, POSITIONS, parameters_of
 from clearhead.doctor.calling.outputs import leaves, tensors
+from clearhead.doctor.checks.loss.losses import labels_parameter
+from clearhead.doctor.checks.loss.scoring import number_of_labels
 from clearhead.doctor.probes.tensors import relative_change
 from clearhead.doctor.probes.tracing import quiet
 from clearhead.doctor.problems import attempt
@@ -18,6 +21,8 @@ from clearhead.doctor.subject import Subject
 
 SAME = 1e-5  # of the largest number: two results that are equal but for rounding
 OTHER = 0.3  # standard deviation of the noise that makes numbers others
+TARGETS = ("labels", "zeros (B)")  # what a target may be: of each token, or of each row
+TRIED = 16  # ways to give targets
 NUDGE = 1e-4  # the same, so small that no choice between experts or tokens changes
 
 
@@ -39,15 +44,40 @@ def beside(subject: Subject, inputs: Inputs) -> list[Tensor]:
 
 
 def all_kept(subject: Subject, inputs: Inputs) -> list[Tensor]:
-    """All that is returned, and all that modules keep beside their weights, in evaluation and in training."""
+    """All that is returned, and all that modules keep beside their weights, with targets and without, in both modes.
+
+    Raises:
+        LookupError: it takes targets, in no form that it was given.
+    """
     numbers: list[Tensor] = []
-    for mode in (nullcontext, subject.training):
+    calls = [(subject.convention, inputs), *_with_targets(subject, inputs)]
+    for (convention, batch), mode in product(calls, (nullcontext, subject.training)):
         with mode():
-            returned = subject.convention.raw(subject.model, inputs)
+            returned = convention.raw(subject.model, batch)
         held = (vars(module).items() for module in subject.model.modules())
         parts = [part for values in held for name, part in values if name not in ("_parameters", "_modules")]
         numbers += [tensor.clone() for tensor in tensors((returned, parts)) if tensor.is_floating_point()]
     return numbers
+
+
+def _with_targets(subject: Subject, inputs: Inputs) -> list[tuple[Convention, Inputs]]:
+    """The call with every target that it may be given, of which it may compute a loss; none if it takes none."""
+    convention, arguments = subject.convention, dict(subject.convention.call)
+    names = [p.name for p in parameters_of(subject.model) if p.default is None]
+    names += convention.requested(subject.model, inputs) if convention.dicts else []
+    kinds = (MASK, POSITIONS)
+    targets = [name for name in names if LABELS.search(name) and not any(kind.search(name) for kind in kinds)]
+    targets = targets or list(filter(None, [labels_parameter(subject)]))
+    targets = [name for name in dict.fromkeys(targets) if name not in arguments]
+    batch = replace(inputs, labels=inputs.ids % number_of_labels(subject))
+    for fillers in islice(product(TARGETS, repeat=len(targets)), TRIED if targets else 0):
+        call = (*convention.call, *zip(targets, fillers, strict=True))
+        with attempt():
+            replace(convention, call=call).raw(subject.model, batch)
+            return [(replace(convention, call=call), batch)]
+    if targets:
+        raise LookupError(f"{targets[0]} could not be filled")
+    return []
 
 
 def with_options(subject: Subject, inputs: Inputs) -> list[Tensor]:
