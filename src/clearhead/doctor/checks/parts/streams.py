@@ -1,6 +1,7 @@
 """The residual stream: where each sublayer takes it from, what is dropped from it, and whether a norm ends it."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from torch import Tensor, nn
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.names import code_of
 from clearhead.doctor.checks.base import Finding, Skipped, Subject, Where, finding, model_check
 from clearhead.doctor.probes.attention import attentions
+from clearhead.doctor.probes.flow import Flow, made_by, read_by
 from clearhead.doctor.probes.locations import around, is_own, layer_of, owner_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.probes.products import LINEAR, NORMS, PRODUCTS
@@ -139,17 +141,30 @@ def _dropped(subject: Subject) -> list[Finding]:
     calls, logits = subject.inside_training
     if not any(dropout_probability(call) for call in calls):
         return []
-    first = next((attention.index for attention in attentions(calls)), len(calls))  # behind the embeddings
+    flow, between = Flow(calls), list[Finding]()
+    attended = [(attention.index, tensor) for attention in attentions(calls) for tensor in made_by(attention.call)]
     for step in stream(calls, logits)[0]:
         for index in () if step.is_first else step.between:
             p = dropout_probability(calls[index])
-            if (
-                p and index > first and not any(calls[other].name in LINEAR for other in step.between)
-            ):  # else it lies in a sublayer
-                witness = f"in training, each number of the stream is dropped with p={p:g} before the next sublayer"
-                where, against = _caller_of(subject, calls[index]), "what a residual is for: to carry on what was there"
+            if not p or any(calls[other].name in LINEAR for other in step.between):  # it lies in a sublayer
+                continue
+            before = [tensor for number, tensor in attended if number < index]  # an encoder's may be among them
+            if not any(flow.comes_from(part, index, tensor) for part in read_by(calls[index]) for tensor in before):
+                continue  # embeddings, whatever was added to them
+            witness = f"in training, each number of the stream is dropped with p={p:g} before the next sublayer"
+            where, against = _caller_of(subject, calls[index]), "what a residual is for: to carry on what was there"
+            if not _ends_a_stack(subject, calls, step, index):
                 return [finding("N10", witness, value=p, where=where, against=against)]
-    return []
+            between.append(finding("N10", witness, value=p, where=where))
+    return between[:1]
+
+
+def _ends_a_stack(subject: Subject, calls: Sequence[ModuleCall], step: Addition, index: int) -> bool:
+    """Whether a dropout stands outside the layers, as does a norm beside it that is called once, as T5 has them."""
+    called = Counter(id(call.module) for call in calls if _is_norm(call))
+    norms = [calls[other] for other in step.between if _is_norm(calls[other])]
+    places = [subject.place_of(call).module for call in norms if called[id(call.module)] == 1]
+    return layer_of(subject.place_of(calls[index]).module) is None and any(layer_of(path) is None for path in places)
 
 
 def _caller_of(subject: Subject, call: ModuleCall) -> Where:
