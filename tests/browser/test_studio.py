@@ -226,7 +226,7 @@ def test_the_slider_ranks_as_a_search_does(show: Any, alpha: float, scheme: Sche
 
 def test_the_map_is_walked_over_by_keyboard_alone(show: Any) -> None:
     shown = show(run="writer", screen="attention", text="once upon", layer=0, head=0)
-    large = shown.page.locator("canvas.map")
+    large = shown.page.locator("#screen-attention canvas.map")
     expect(large).to_be_visible()
     large.focus()
     for key in ("ArrowUp", "ArrowRight", "ArrowRight", "ArrowLeft"):

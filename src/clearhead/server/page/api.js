@@ -20,7 +20,7 @@ function headers() {
   return fields;
 }
 
-async function refuse(response) {
+export async function refuse(response) {
   let message = `the server answered ${response.status}`;
   try {
     message = (await response.json()).error.message;

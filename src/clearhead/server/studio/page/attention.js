@@ -21,9 +21,11 @@ export function setUpAttention(section, studio) {
   const sums = element("div", { class: "cell", "aria-live": "polite" });
   const detail = element("div", { class: "detail" }, element("div", {}, heading, element("p", { class: "buttons" }, off), large, pointed, strip), sums);
   const ribbons = setUpRibbons();
-  section.append(kinds, verdict, wall, ribbons.node, detail);
+  const content = element("div", { hidden: "" }, wall, ribbons.node, detail);
+  section.append(kinds, verdict, content);
 
   let read = ""; // what the wall shows
+  let subject = ""; // the run and the text that it is of
   let view = null;
   let layer = { number: -1, weights: null };
   let generation = 0;
@@ -61,6 +63,16 @@ export function setUpAttention(section, studio) {
     const [number, head] = [numberOf(now.layer, sharpest.layer), numberOf(now.head, sharpest.head)];
     return number < view.layers && head < view.heads && number >= 0 && head >= 0 ? [number, head] : [0, 0];
   };
+
+  // Nothing of another run or text stays on the screen, under the name of this.
+  function clear(next = "") {
+    generation++;
+    view = chosen = null;
+    layer = { number: -1, weights: null };
+    if (subject === next && next) return;
+    subject = next;
+    content.hidden = kinds.hidden = true;
+  }
 
   async function drawHead(now) {
     const mine = ++generation;
@@ -133,7 +145,7 @@ export function setUpAttention(section, studio) {
     );
   }
 
-  off.addEventListener("click", () => change({ without: toggledHead(state().without, chosen) }));
+  off.addEventListener("click", () => chosen && change({ without: toggledHead(state().without, chosen) }));
 
   function cellAt(event) {
     const box = large.getBoundingClientRect();
@@ -154,6 +166,7 @@ export function setUpAttention(section, studio) {
     pointed.textContent = `“${visible(view.queries[query])}” to “${visible(view.keys[key])}”: ${shown}`;
   });
   large.addEventListener("click", (event) => {
+    if (!view) return;
     const [query, key] = cellAt(event);
     change({ query, key });
   });
@@ -180,23 +193,29 @@ export function setUpAttention(section, studio) {
   }
 
   return async function show(now, run) {
-    if (!studio.read().text || (run.state !== "ready" && run.state !== "training")) return;
+    if (!studio.canRead()) {
+      read = verdict.textContent = "";
+      return clear();
+    }
     const fields = JSON.stringify([body(now), run.step]);
     try {
       if (read !== fields) {
         read = fields;
         verdict.textContent = "Reading…";
-        layer = { number: -1, weights: null };
+        clear(JSON.stringify(studio.read()));
         const answer = await post("/studio/attention", body(now));
         if (read !== fields) return;
         view = answer;
         verdict.textContent = printable(view.verdict);
         studio.report("");
         drawKinds();
-        drawWall(now);
+        drawWall(state());
+        content.hidden = false;
       }
-      if (view) await drawHead(now);
+      if (view) await drawHead(state()); // a head may have been chosen meanwhile
     } catch (error) {
+      if (read !== fields) return;
+      clear();
       read = "";
       verdict.textContent = "";
       studio.report(error.message);

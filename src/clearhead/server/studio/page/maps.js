@@ -1,6 +1,6 @@
 // Matrices as pictures: a pixel for each number, on the paper's color, in both color schemes.
 
-import { printable, token } from "/page/api.js";
+import { printable, refuse, token } from "/page/api.js";
 
 // A token where it must be seen, even if it is a space or an end of line.
 export const visible = (label) => printable(label).replaceAll("\n", "⏎").replaceAll(" ", "␣") || "·";
@@ -10,7 +10,7 @@ export async function floats(path, body) {
   const headers = { "content-type": "application/json" };
   if (token.get()) headers.authorization = `Bearer ${token.get()}`;
   const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
-  if (!response.ok) throw new Error((await response.json()).error.message);
+  if (!response.ok) await refuse(response);
   return new Float32Array(await response.arrayBuffer());
 }
 

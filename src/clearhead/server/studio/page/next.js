@@ -28,9 +28,11 @@ export function setUpNext(section, studio) {
   lensBox.append(lensOn, " Logit lens: what the head would say between the layers");
   const lens = element("div", { class: "wide-table", tabindex: "0", role: "group", "aria-label": "The logit lens" });
   const why = element("div", { class: "why" });
-  section.append(verdict, strip, heading, sliders, odds, tree, why, lensBox, lens);
+  const content = element("div", { hidden: "" }, strip, heading, sliders, odds, tree, why, lensBox, lens);
+  section.append(verdict, content);
 
   let read = "";
+  let subject = ""; // the run and the text that are on the screen
   let prediction = null;
   let row = null; // the logits of the chosen position, and of the same without the heads that are off
   let rowKey = "";
@@ -144,10 +146,22 @@ export function setUpNext(section, studio) {
     );
   }
 
+  // Nothing of another run or text stays on the screen, under the name of this.
+  function clear(next = "") {
+    if (subject === next && next) return;
+    subject = next;
+    read = rowKey = "";
+    prediction = row = null;
+    content.hidden = true;
+    why.replaceChildren();
+  }
+
   async function explained(id, label) {
+    const of = rowKey;
     why.replaceChildren(element("p", { class: "soft" }, "Following the gradients…"));
     try {
       const { tokens, value, baseline, gap } = await post("/studio/attribution", { ...body(state()), position: positionOf(state()), token: id });
+      if (of !== rowKey) return;
       const most = Math.max(...tokens.map(({ score }) => Math.abs(score)), 1e-9);
       const marks = tokens.map(({ token, score }) => {
         const mark = element("span", { class: `token ${score < 0 ? "below" : "above"}`, title: score.toFixed(4) }, visible(token), element("small", {}, score.toFixed(2)));
@@ -160,6 +174,7 @@ export function setUpNext(section, studio) {
         element("p", { class: "soft" }, `Integrated gradients: the logit is ${value.toFixed(3)}, and ${baseline.toFixed(3)} without any token; ${gap.toFixed(3)} is not accounted for.`),
       );
     } catch (error) {
+      if (of !== rowKey) return;
       why.replaceChildren();
       studio.report(error.message);
     }
@@ -185,9 +200,12 @@ export function setUpNext(section, studio) {
   }
 
   return async function show(now, run) {
-    if (!studio.read().text) return;
-    if (run.state !== "ready" && run.state !== "training") return;
     const mine = ++generation;
+    if (!studio.canRead()) {
+      verdict.textContent = "";
+      return clear();
+    }
+    clear(JSON.stringify(studio.read()));
     lensOn.checked = Boolean(now.lens);
     const fields = JSON.stringify([body(now), run.step, Boolean(now.lens)]);
     try {
@@ -212,12 +230,14 @@ export function setUpNext(section, studio) {
       }
       const entry = prediction.positions[position];
       heading.textContent = prediction.objective === "masked" ? `In place of “${visible(entry.token)}”` : `After “${visible(entry.token)}” (${position})`;
+      content.hidden = false;
       drawStrip(now);
       drawTree(now);
       drawOdds(now);
       drawLens();
     } catch (error) {
-      read = "";
+      if (mine !== generation) return;
+      clear();
       verdict.textContent = "";
       studio.report(error.message);
     }

@@ -45,6 +45,8 @@ const studio = {
     const fields = { model: select.value, text: text.value };
     return studio.run()?.objective === "seq2seq" && target.value ? { ...fields, target: target.value } : fields;
   },
+  // Whether there is a text, and a model to read it.
+  canRead: () => text.value !== "" && ["ready", "training"].includes(studio.run()?.state),
   refresh: () => load(),
 };
 

@@ -36,7 +36,7 @@ export function setUpTraining(section, studio) {
   );
   section.append(element("h2", {}, "Train a new model"), form);
   let choices = null;
-  let timer = null;
+  let latest = ""; // of those that were started here
 
   const sizes = () => [{ name: null }, ...choices.presets.filter((entry) => entry.objective === objective.value).sort((a, b) => a.parameters - b.parameters)];
 
@@ -81,10 +81,12 @@ export function setUpTraining(section, studio) {
   }
 
   async function follow(run) {
-    clearInterval(timer);
+    latest = run;
+    let isListed = false;
     log.hidden = false;
     log.textContent = "Starting, which takes some seconds…";
     log.scrollIntoView({ block: "nearest" });
+    const enable = () => latest === run && (button.disabled = false);
     const look = async () => {
       try {
         const { trainings } = await get("/studio/trainings");
@@ -92,22 +94,27 @@ export function setUpTraining(section, studio) {
         if (!training) {
           // Another studio runs now than began it; the training goes on, and the list of runs shows it.
           clearInterval(timer);
-          button.disabled = false;
+          enable();
           return;
         }
-        if (training.lines.length) log.textContent = training.lines.map(printable).join("\n");
-        if (studio.runs().has(run)) change({ run, runs: null });
-        else studio.refresh();
+        if (training.lines.length && latest === run) log.textContent = training.lines.map(printable).join("\n");
+        if (!isListed && studio.runs().has(run)) {
+          // Once: whoever then looks at another run is not pulled back, and may train a second one.
+          isListed = true;
+          enable();
+          change({ run, runs: null });
+        }
+        if (!isListed) studio.refresh();
         if (training.is_running) return;
         clearInterval(timer);
-        button.disabled = false;
+        enable();
         if (training.exit_code) studio.report(training.lines.at(-1) ?? "the training failed");
         studio.refresh();
       } catch {
         // The server is gone for now: the line on top says so, and the next look may reach it.
       }
     };
-    timer = setInterval(look, 1500);
+    const timer = setInterval(look, 1500);
     await look();
   }
 

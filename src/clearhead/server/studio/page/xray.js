@@ -31,8 +31,9 @@ export function setUpXray(section, studio) {
     hint: "Point at a number, click it, or move over the map with the arrow keys.",
   });
   const frame = element("div", { class: "wide-table steps-frame", tabindex: "0", role: "region", "aria-label": "The steps" }, table);
-  section.append(
-    verdict,
+  const content = element(
+    "div",
+    { hidden: "" },
     sides,
     vectors,
     element(
@@ -49,8 +50,11 @@ export function setUpXray(section, studio) {
       ),
     ),
   );
+  section.append(verdict, content);
 
   let read = ""; // what is on the screen
+  let subject = ""; // the run and the text that it is of
+  let drawnVectors = ""; // of which text
   let drawn = ""; // which activation is on the large map
   let view = null;
   let start = 0;
@@ -60,6 +64,16 @@ export function setUpXray(section, studio) {
     const without = headsOf(now.without);
     return without.length ? { ...studio.read(), without } : studio.read();
   };
+
+  // Nothing of another run or text stays on the screen, under the name of this.
+  function clear(next = "") {
+    if (subject === next && next) return;
+    subject = next;
+    read = drawn = drawnVectors = "";
+    view = null;
+    content.hidden = true;
+    vectors.replaceChildren();
+  }
 
   // The tokens that rows or columns stand for, where there are as many of them.
   function labels(name, count) {
@@ -157,8 +171,12 @@ export function setUpXray(section, studio) {
   every.addEventListener("change", () => change({ every: every.checked ? 1 : null }));
 
   return async function show(now, run) {
-    if (!studio.read().text || (run.state !== "ready" && run.state !== "training")) return;
     const mine = ++generation;
+    if (!studio.canRead()) {
+      verdict.textContent = "";
+      return clear();
+    }
+    clear(JSON.stringify(studio.read()));
     every.checked = now.every === "1";
     const fields = JSON.stringify([body(now), run.step, every.checked]);
     try {
@@ -171,13 +189,17 @@ export function setUpXray(section, studio) {
         verdict.textContent = printable(view.verdict);
         drawSides();
         drawTable();
+        content.hidden = false;
+      }
+      if (drawnVectors !== read) {
         await drawVectors(now, mine);
         if (mine !== generation) return;
+        drawnVectors = read;
       }
       await drawActivation(now, mine);
     } catch (error) {
       if (mine !== generation) return;
-      read = "";
+      clear();
       verdict.textContent = "";
       studio.report(error.message);
     }
