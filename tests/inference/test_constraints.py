@@ -15,6 +15,7 @@ from clearhead.data import Tokenizer
 from clearhead.errors import DataError, UsageError
 from clearhead.inference import GenerationBatch, TextOptions, constraints, generate, generate_ids, grammars
 from clearhead.inference.constraints import ConstraintCompiler
+from clearhead.inference.generation import stream_ids
 from clearhead.inference.grammars import ConstraintError, UntriedError, trial_fault
 from clearhead.models import DecoderLM
 
@@ -175,6 +176,52 @@ def test_a_text_that_reaches_its_length_is_not_finished() -> None:
             while batch.live:
                 batch.step()
         assert batch.finish_reasons[name] == reason
+
+
+@pytest.mark.parametrize(("regex", "text"), [("a(z)?", "a"), ("a(bz)?", "a"), ("z?", ""), ("ab(cz|caz)*", "ab")])
+def test_a_text_that_no_token_continues_is_finished_where_it_may_end(regex: str, text: str) -> None:
+    for end in (False, True):
+        tokenizer = Tokenizer.characters("abc ", end=end)
+        constraint = ConstraintCompiler(tokenizer, tokenizer.vocab_size).regex(regex)
+        batch = GenerationBatch(model_of(tokenizer))
+        options = TextOptions(constraint=constraint)
+        [name] = batch.add([[2]], GenerationConfig(seed=1), tokenizer.end_of_document, options)
+        ids = list[int]()
+        with batch:
+            while batch.live:
+                ids += batch.step()[name]
+        assert not batch.failed
+        assert (tokenizer.decode(ids), batch.finish_reasons[name]) == (text, "stop")
+
+
+def test_an_error_says_that_no_token_continues_a_text() -> None:
+    tokenizer = Tokenizer.characters("abcdefghij")
+    state = ConstraintCompiler(tokenizer, tokenizer.vocab_size).regex("[a-h]z").begin([1])
+    assert state.masks([], 1, ()).all(), "there is no such text, so that some token is drawn"
+    with pytest.raises(ConstraintError, match="no token that continues"):
+        state.accept(int(tokenizer.encode("i")[0]))
+
+
+def test_a_mask_costs_no_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = Tokenizer.characters([chr(code) for code in range(0x4E00, 0x4E00 + 1000)])
+    state = ConstraintCompiler(tokenizer, tokenizer.vocab_size).regex(".{2,}").begin([1])
+    after, count = constraints.ConstraintState._after, Mock()
+
+    def counted(self: constraints.ConstraintState, token: int) -> constraints.ConstraintState:
+        count()
+        return after(self, token)
+
+    monkeypatch.setattr(constraints.ConstraintState, "_after", counted)
+    assert state.masks([], 1, ()).sum() >= 1000
+    assert 0 < count.call_count <= constraints.MOST_STATES_EACH_STEP
+
+
+def test_a_config_whose_form_nobody_compiled_is_refused() -> None:
+    config = GenerationConfig(regex="a")
+    with pytest.raises(UsageError, match="about texts"):
+        GenerationBatch(model_of(ASCII)).add([[1]], config)
+    with pytest.raises(UsageError, match="about texts"):
+        next(stream_ids(model_of(ASCII), [[1]], config))
 
 
 def test_token_ids_have_no_form() -> None:

@@ -113,6 +113,17 @@ def test_stop_strings_end_an_answer(run: RunFolder) -> None:
     assert chat.say("hello")
 
 
+def test_a_form_may_be_asked_for_between_two_answers(run: RunFolder) -> None:
+    pytest.importorskip("llguidance")
+    chat = chat_of(run)
+    chat.say("hello")
+    free = chat.config
+    chat.config = free.model_copy(update={"regex": "ab|c"})
+    assert chat.say("hello") in ("ab", "c")
+    chat.config = free
+    chat.say("hello")
+
+
 def test_a_template_may_come_from_a_file(run: RunFolder, plain: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"has no chat template: it was not trained for chats; continue a text with"):
         chat_of(plain)

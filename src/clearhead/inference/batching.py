@@ -117,8 +117,14 @@ class GenerationBatch:
 
         Raises:
             UsageError: a prompt is empty, or an id is not in the model's vocabulary, or a prompt of which more than its
-                end is to be scored is longer than the model's context; none of them joins.
+                end is to be scored is longer than the model's context, or `config` asks for a form, which `options`
+                has to hold; none of them joins.
         """
+        if config.is_constrained and options.constraint is None:
+            raise UsageError(
+                "`regex` and `json_schema` are about texts, and token ids have none; use `generate`, or give "
+                "`options` the `constraint` that a `ConstraintCompiler` makes"
+            )
         known_ids([[*options.logit_bias, *options.stop_ids] or [0]], self._model.config.vocab_size)
         ids = known_ids(prompts, self._model.config.vocab_size)
         if options.prompt_logprobs is not None:

@@ -169,10 +169,17 @@ class ConstraintState:
 
     def __init__(self, vocabulary: ByteTokens, matcher: Any, *, is_start: bool = False) -> None:
         self._vocabulary, self._matcher, self._is_start = vocabulary, matcher, is_start
+        self._next: tuple[int, bool] | None = None  # what `_continuations` has returned
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing can be added."""
+        """Whether the text may end and nothing can be added, or no token that there is."""
+        if self._is_stopped:
+            return True
+        return not self._matcher.is_error() and self._matcher.is_accepting() and self._continuations() == (0, True)
+
+    @property
+    def _is_stopped(self) -> bool:
         return bool(self._matcher.is_stopped()) and not self._matcher.is_error()
 
     def accept(self, token: int) -> None:
@@ -181,9 +188,12 @@ class ConstraintState:
         Raises:
             ConstraintError: it may not stand there, since none may, or the text is too complex.
         """
-        if not self._matcher.consume_token(token):
+        matcher = self._matcher
+        if not matcher.is_error() and not matcher.validate_tokens([token]) and not self._continuations()[0]:
+            raise self._error()  # before the library takes offense at a token that had to be some token
+        if not matcher.consume_token(token):
             raise self._error()
-        self._is_start = False
+        self._is_start, self._next = False, None
 
     def end(self) -> None:
         """Take in that the text ends here.
@@ -227,22 +237,30 @@ class ConstraintState:
 
     def _mask(self, ends: Collection[int]) -> Tensor:
         """The tokens that may follow (V,)."""
-        allowed, may_end = self._allowed()
-        if not self._vocabulary.is_whole:
-            budget = [MOST_STATES_EACH_STEP]
-            for token in _numbers(allowed):
-                if not self._after(token)._leads_on(budget):
-                    allowed ^= 1 << token
+        allowed, may_end = self._continuations()
         size = self._vocabulary.size
         octets = np.frombuffer(allowed.to_bytes((size + 7) // 8, "little"), dtype=np.uint8)
         mask = torch.from_numpy(np.unpackbits(octets, count=size, bitorder="little")).bool()
         mask[[*ends]] = may_end
         return mask
 
+    def _continuations(self) -> tuple[int, bool]:
+        """As `_allowed`, without tokens after which none leads on, as far as a step's budget lasts."""
+        if self._next is None:
+            allowed, may_end = self._allowed()
+            budget = [0 if self._vocabulary.is_whole else MOST_STATES_EACH_STEP]
+            for token in _numbers(allowed):
+                if budget[0] <= 0:
+                    break
+                if not self._after(token)._leads_on(budget):
+                    allowed ^= 1 << token
+            self._next = allowed, may_end
+        return self._next
+
     def _allowed(self) -> tuple[int, bool]:
         """The tokens that continue the text, a bit for each, and whether it may end. On error none, and no."""
         if self._matcher.is_stopped():
-            return 0, self.is_finished
+            return 0, self._is_stopped
         bits = int.from_bytes(self._matcher.compute_bitmask(), "little")
         if self._matcher.is_error():
             return 0, False
@@ -255,7 +273,7 @@ class ConstraintState:
         ahead = [self]
         while ahead:
             state = ahead.pop()
-            if budget[0] <= 0 or state.is_finished:
+            if budget[0] <= 0 or state._is_stopped:
                 return True
             budget[0] -= 1
             allowed, may_end = state._allowed()

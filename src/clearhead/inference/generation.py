@@ -141,7 +141,8 @@ def stream_ids(
         engine, draft, on_notice: as in `generate`.
 
     Raises:
-        UsageError: a prompt is empty, or has an id that is not in the model's vocabulary.
+        UsageError: a prompt is empty, or has an id that is not in the model's vocabulary, or the config asks for a
+            form, which ids have not.
     """
     if not prompts:
         return

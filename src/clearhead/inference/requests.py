@@ -87,14 +87,14 @@ class GenerationRequest:
             self.end_token = written[end]
             written, self.remaining, self.finish_reason = written[:end], 0, "stop"
         if self._constraint is not None:
-            for index, token in enumerate(written):
-                self._constraint.accept(token)
-                if self._constraint.is_finished:
-                    written, self.remaining, self.finish_reason = written[: index + 1], 0, "stop"
-                    break
-            else:
-                if end is not None:
-                    self._constraint.end()
+            count = 0
+            while count < len(written) and not self._constraint.is_finished:
+                self._constraint.accept(written[count])
+                count += 1
+            if self._constraint.is_finished:
+                written, self.remaining, self.finish_reason = written[:count], 0, "stop"
+            elif end is not None:
+                self._constraint.end()
         if self.options.presence_penalty or self.options.frequency_penalty:
             self._written.update(written)
         return written

@@ -50,7 +50,8 @@ class Chat:
         self._context = model.config.block_size if model.receptive_field is None else None
         self._n_parameters = sum(p.numel() for p in model.parameters())
         self._batch: GenerationBatch | None = None
-        self._compiler = ConstraintCompiler(run.tokenizer, model.config.vocab_size) if config.is_constrained else None
+        self._compiler: ConstraintCompiler | None = None
+        self._make_compiler()  # if it cannot be made, that is said before the first message
 
     @property
     def system(self) -> str | None:
@@ -114,6 +115,7 @@ class Chat:
                 self._model, self._engine, draft=self._draft, on_notice=self._on_notice, slots=1
             )
         batch, end = self._batch, self._encoder.end_of_turn
+        self._make_compiler()
         constraint = None if self._compiler is None else self._compiler.of(self.config)
         options = TextOptions(stop_ids=frozenset() if end is None else frozenset({end}), constraint=constraint)
         sampling = self.config.model_copy(update={"max_new_tokens": new_tokens})
@@ -130,6 +132,11 @@ class Chat:
             batch.cancel([name])
             batch.finish_reasons.clear()
         show("" if text.stopped else text.close())
+
+    def _make_compiler(self) -> None:
+        """Make what compiles forms where the config asks for one, which may have been replaced."""
+        if self._compiler is None and self.config.is_constrained:
+            self._compiler = ConstraintCompiler(self._tokenizer, self._model.config.vocab_size)
 
     def _prompt(self, messages: list[ChatMessage]) -> tuple[list[int], int]:
         """The ids of the chat, without its oldest messages where it is too long, and how long an answer may be.
