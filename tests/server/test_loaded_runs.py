@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from run_folders import write_run
 
 from clearhead.config.serving import ServerConfig
 from clearhead.errors import ClearheadError, UsageError
+from clearhead.inference.constraints import Constraint, ConstraintCompiler
 from clearhead.server.http.errors import HttpError
 from clearhead.server.loaded_run import LoadedRun, bytes_needed
 from clearhead.server.loaded_runs import GIB, LoadedRuns
@@ -53,6 +54,37 @@ class Loads:
 def limited(folders: list[RunFolder], runs_at_once: float) -> ServerConfig:
     config = ServerConfig(slots=2)
     return config.model_copy(update={"memory_gib": runs_at_once * bytes_needed(folders[0], config) / GIB})
+
+
+def test_requests_whose_forms_are_not_compiled_are_told_when_a_run_closes(folders: list[RunFolder]) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def compile_form(compiler: Callable[[], ConstraintCompiler]) -> Constraint:
+        begun.set()
+        release.wait(timeout=30)
+        raise HttpError(400, "nobody waits for this")
+
+    async def close_meanwhile() -> None:
+        runs = LoadedRuns(folders, ServerConfig())
+        async with runs.use("a") as loaded:
+            requests = [asyncio.create_task(loaded.constraint(compile_form)) for _ in range(3)]
+            assert await asyncio.to_thread(begun.wait, 20)
+            threads = [thread for thread in threading.enumerate() if thread not in before]
+            await runs.close(1.0)
+            requests.append(asyncio.create_task(loaded.constraint(compile_form)))
+            done, waiting = await asyncio.wait(requests, timeout=20)
+            assert not waiting
+            errors = [request.exception() for request in done if not request.cancelled()]
+            assert [error.status for error in errors if isinstance(error, HttpError)] == [503] * 4
+            compiling = [thread for thread in threads if thread.is_alive() and "asyncio" not in thread.name]
+            assert compiling
+            assert all(thread.daemon for thread in compiling), "a form holds up the end of the process"
+
+    before = threading.enumerate()
+    try:
+        run(close_meanwhile())
+    finally:
+        release.set()
 
 
 async def touch(runs: LoadedRuns, name: str | None) -> LoadedRun:

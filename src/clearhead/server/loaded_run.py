@@ -4,7 +4,6 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 
 from clearhead.config.serving import ServerConfig
@@ -15,7 +14,7 @@ from clearhead.inference.batching import MANY
 from clearhead.inference.constraints import Constraint, ConstraintCompiler
 from clearhead.models import CausalLM, EncoderDecoder, LanguageModel
 from clearhead.server.http.errors import HttpError
-from clearhead.server.http.model_thread import ModelThread
+from clearhead.server.http.model_thread import ModelThread, closed
 from clearhead.server.openai.fields import token_text
 from clearhead.server.openai.formats import Compile
 from clearhead.server.text_batch import TextBatch
@@ -59,7 +58,8 @@ class LoadedRun:
         self.texts: TextQueue | None = None
         self.translations: TranslationQueue | None = None
         self._chat_encoder: ChatEncoder | None = None
-        self._compiling, self._n_compiling = ThreadPoolExecutor(1), 0
+        self._compiling, self._n_compiling = ModelThread(f"{name}: forms"), 0
+        self._compiles, self._ending = False, asyncio.Event()
         self._compiler: ConstraintCompiler | None = None
         self._lock = threading.Lock()  # of the encoder, while it is made
 
@@ -103,18 +103,27 @@ class LoadedRun:
         """The form of a request's texts. One after the other is compiled, so that others keep the processor.
 
         Raises:
-            HttpError: 400, there is no such form, or texts of this run have none; 429, too many wait.
+            HttpError: 400, there is no such form, or texts of this run have none; 429, too many wait; 503, the run
+                was closed meanwhile, or the machine could not try the form.
         """
         if compile_form is None:
             return None
         if self._n_compiling >= MOST_COMPILING:
             raise HttpError(429, f"the server is busy: {MOST_COMPILING} forms wait; try again", retry_after=1)
+        if not self._compiles:
+            self._compiling.start()
+            self._compiles = True
         self._n_compiling += 1
+        form = asyncio.ensure_future(self._compiling.call(lambda: compile_form(self._constraint_compiler)))
+        ending = asyncio.ensure_future(self._ending.wait())
         try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._compiling, compile_form, self._constraint_compiler
-            )
+            await asyncio.wait((form, ending), return_when=asyncio.FIRST_COMPLETED)
+            if not form.done():  # what is being compiled is not awaited
+                raise closed()
+            return form.result()
         finally:
+            form.cancel()
+            ending.cancel()
             self._n_compiling -= 1
 
     def _constraint_compiler(self) -> ConstraintCompiler:
@@ -147,14 +156,15 @@ class LoadedRun:
             raise
 
     def end_texts(self) -> None:
-        """End all texts with an error."""
+        """End all texts with an error, also those whose form is not compiled yet. On the event loop's thread."""
+        self._ending.set()
         for queue in (self.texts, self.translations):
             if queue is not None:
                 queue.close()
 
     def close(self, seconds: float) -> bool:
         """End the thread; whether it has ended by then. From any other thread."""
-        self._compiling.shutdown(wait=False, cancel_futures=True)
+        self._compiling.close(0)  # what it compiles has an end, and nobody waits for it
         return self.thread.close(seconds)
 
     def _load(self) -> None:
