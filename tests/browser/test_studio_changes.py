@@ -1,11 +1,13 @@
 """The studio's page while something changes: the run, the text, a training that begins, a page that comes later."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from playwright.sync_api import Browser, Route, expect
 from real_browser import TIMEOUT, Opened, opened
 from run_folders import write_run
@@ -147,3 +149,42 @@ def test_a_page_that_waits_for_others_is_asked_for_again(show: Callable[..., Ope
     expect(shown.page.locator("#screen-architecture [role=status]")).to_contain_text("try again in a moment")
     page = shown.page.locator("#screen-architecture iframe")
     expect(page.content_frame.locator("h1")).to_contain_text("writer", timeout=3 * TIMEOUT)
+
+
+@pytest.mark.parametrize("screen", ["attention", "next"])
+def test_a_token_that_is_pressed_keeps_the_focus(show: Callable[..., Opened], screen: str) -> None:
+    shown = show(screen=screen, run="writer", text="once")
+    tokens = shown.page.locator(f"#screen-{screen} .strip button.token")
+    tokens.nth(1).focus()
+    shown.page.keyboard.press("Enter")
+    expect(tokens.nth(1)).to_have_attribute("aria-pressed", "true")
+    expect(tokens.nth(1)).to_be_focused()
+    shown.assert_quiet()
+
+
+def test_a_training_takes_no_focus_and_is_read_out_once(show: Callable[..., Opened]) -> None:
+    log = Path("runs/writer/metrics.jsonl")
+
+    def write(step: int) -> None:
+        record = {"kind": "step", "step": step, "loss": 3.0, "tokens": 64, "seconds": 0.1, "learning_rate": 0.01}
+        with log.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps({**record, "gradient_norm": 1.0}) + "\n")
+
+    log.write_text('{"kind": "start", "step": 0, "steps": 100, "process": 1}\n', encoding="utf-8")
+    with FileLock(log.parent / ".lock"):  # as a training holds it
+        shown = show(screen="runs", run="writer")
+        live, stop = shown.page.locator(".live"), shown.page.get_by_role("button", name="Stop and save")
+        expect(stop).to_be_visible()
+        heard = live.get_by_role("status").text_content()
+        for step in (1, 2):
+            stop.focus()
+            write(step)
+            expect(live).to_contain_text(f"step {step} of ")
+            expect(stop).to_be_focused()
+        assert live.get_by_role("status").text_content() == heard
+        line = shown.page.locator(".runs .link").filter(has_text="writer")
+        line.focus()
+        write(3)
+        expect(shown.page.locator(".runs")).to_contain_text("3 of ")
+        expect(line).to_be_focused()
+    shown.assert_quiet()

@@ -1,6 +1,7 @@
 // Where the heads look: all of them on a wall, one enlarged, one weight written out. A head can be switched off.
 
 import { element, post, printable } from "/page/api.js";
+import { keep } from "/studio/page/keep.js";
 import { floats, paint, palette, visible } from "/studio/page/maps.js";
 import { setUpRibbons } from "/studio/page/ribbons.js";
 import { change, headsOf, numberOf, state, toggledHead } from "/studio/page/state.js";
@@ -17,7 +18,8 @@ export function setUpAttention(section, studio) {
   const heading = element("h2", {});
   const off = element("button", { type: "button" });
   const pointed = element("p", { class: "soft" }, "Rows are the tokens that look, columns what they look at.");
-  const strip = element("p", { class: "strip" });
+  const [looking, looked] = [element("span", { class: "soft" }), element("span", {})];
+  const strip = element("p", { class: "strip" }, looking, looked);
   const sums = element("div", { class: "cell", "aria-live": "polite" });
   const detail = element("div", { class: "detail" }, element("div", {}, heading, element("p", { class: "buttons" }, off), large, pointed, strip), sums);
   const ribbons = setUpRibbons();
@@ -107,17 +109,25 @@ export function setUpAttention(section, studio) {
   // The tokens that one token looks at, shaded by the weights.
   function drawRow(start, query, key) {
     const columns = view.keys.length;
-    const cells = view.keys.map((label, index) => {
-      const weight = layer.weights[start + query * columns + index];
-      const name = Number.isNaN(weight) ? "the mask forbids it" : weight.toFixed(4);
-      const mark = element("button", { type: "button", class: "token", title: name }, visible(label));
-      mark.style.setProperty("--w", Number.isNaN(weight) ? 0 : weight.toFixed(4));
-      if (Number.isNaN(weight)) mark.classList.add("forbidden");
-      if (index === key) mark.setAttribute("aria-pressed", "true");
-      mark.addEventListener("click", () => change({ query, key: index }));
-      return mark;
+    strip.dataset.query = query;
+    looking.textContent = `“${visible(view.queries[query])}” (${query}) looks at: `;
+    keep(looked, view.keys, {
+      create(label, index) {
+        const mark = element("button", { type: "button", class: "token" });
+        mark.addEventListener("click", () => change({ query: strip.dataset.query, key: index }));
+        return mark;
+      },
+      update(mark, label, index) {
+        const weight = layer.weights[start + query * columns + index];
+        const isForbidden = Number.isNaN(weight);
+        mark.textContent = visible(label);
+        mark.title = isForbidden ? "the mask forbids it" : weight.toFixed(4);
+        mark.style.setProperty("--w", isForbidden ? 0 : weight.toFixed(4));
+        mark.classList.toggle("forbidden", isForbidden);
+        if (index === key) mark.setAttribute("aria-pressed", "true");
+        else mark.removeAttribute("aria-pressed");
+      },
     });
-    strip.replaceChildren(element("span", { class: "soft" }, `“${visible(view.queries[query])}” (${query}) looks at: `), ...cells);
   }
 
   async function drawCell(now, number, head, query, key, mine) {

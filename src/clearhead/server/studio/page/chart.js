@@ -31,7 +31,8 @@ export function chart(lines, { label, unit }) {
   const values = drawn.flatMap((line) => line.points.map(([, value]) => value));
   for (const { floor } of drawn) if (floor !== undefined && floor !== null) values.push(floor);
   if (!steps.length) return document.createElement("p");
-  const [left, right] = [Math.min(...steps), Math.max(...steps)];
+  let [left, right] = [Infinity, -Infinity];
+  for (const step of steps) [left, right] = [Math.min(left, step), Math.max(right, step)];
   const sorted = [...values].sort((a, b) => a - b);
   const low = sorted[0];
   const high = Math.max(sorted[Math.floor(0.99 * (sorted.length - 1))], low + 1e-9); // a few first losses may be far above

@@ -1,6 +1,8 @@
 // What the model expects at each position: surprisal, odds under the sliders, the logit lens, and why.
 
 import { element, post, printable } from "/page/api.js";
+import { keep } from "/studio/page/keep.js";
+import { visible } from "/studio/page/maps.js";
 import { decodeFloats, probabilities } from "/studio/page/sampling.js";
 import { change, headsOf, numberOf, pathOf, state } from "/studio/page/state.js";
 
@@ -13,12 +15,12 @@ const SLIDERS = {
   min_p: { label: "Min p", min: 0, max: 1, step: 0.01, off: 0 },
 };
 
-const visible = (label) => printable(label).replaceAll("\n", "⏎").replaceAll(" ", "␣") || "·";
 const percent = (share) => (share >= 5e-5 || share === 0 ? `${(100 * share).toFixed(2)} %` : share.toExponential(0));
 
 export function setUpNext(section, studio) {
   const verdict = element("p", { role: "status" });
-  const strip = element("p", { class: "strip" });
+  const [first, marks] = [element("span", { class: "token" }), element("span", {})];
+  const strip = element("p", { class: "strip" }, first, marks);
   const heading = element("h2", {});
   const sliders = element("div", { class: "fields sliders" });
   const odds = element("ol", { class: "odds" });
@@ -77,18 +79,22 @@ export function setUpNext(section, studio) {
   function drawStrip(now) {
     const isMasked = prediction.objective === "masked";
     const chosen = positionOf(now);
-    const mark = (label, position, bits) => {
-      const button = element("button", { type: "button", class: "token", title: bits === null ? "" : `${bits.toFixed(2)} bits` }, visible(label));
-      button.style.setProperty("--w", bits === null ? 0 : Math.min(1, bits / MOST_BITS).toFixed(3));
-      button.setAttribute("aria-pressed", position === chosen);
-      button.addEventListener("click", () => change({ position }));
-      return button;
-    };
-    const marks = prediction.positions.map((entry, index) =>
-      isMasked ? mark(entry.token, index, entry.surprisal_bits) : mark(entry.following ?? "?", index, entry.surprisal_bits),
-    );
-    const first = isMasked ? [] : [element("span", { class: "token" }, visible(prediction.positions[0].token))];
-    strip.replaceChildren(...first, ...marks);
+    first.hidden = isMasked;
+    first.textContent = visible(prediction.positions[0].token);
+    keep(marks, prediction.positions, {
+      create(entry, position) {
+        const mark = element("button", { type: "button", class: "token" });
+        mark.addEventListener("click", () => change({ position }));
+        return mark;
+      },
+      update(mark, entry, position) {
+        const bits = entry.surprisal_bits;
+        mark.textContent = visible(isMasked ? entry.token : (entry.following ?? "?"));
+        mark.title = bits === null ? "" : `${bits.toFixed(2)} bits`;
+        mark.style.setProperty("--w", bits === null ? 0 : Math.min(1, bits / MOST_BITS).toFixed(3));
+        mark.setAttribute("aria-pressed", position === chosen);
+      },
+    });
     const loss = prediction.loss === null ? "" : `${prediction.loss.toFixed(4)} nats per token over the text. `;
     verdict.textContent = `${loss}Shaded by surprisal; choose a token to see what was expected in its place.`;
   }

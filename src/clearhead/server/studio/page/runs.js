@@ -2,6 +2,7 @@
 
 import { element, get, post, printable, ServerError, stream } from "/page/api.js";
 import { chart, COLORS } from "/studio/page/chart.js";
+import { keep, say } from "/studio/page/keep.js";
 import { setUpTraining } from "/studio/page/training.js";
 import { change, nameIn, state } from "/studio/page/state.js";
 
@@ -12,6 +13,8 @@ const MEASURES = {
   gradient_norm: ["Gradient norm", "norm before clipping"],
   speed: ["Speed", "tokens per second"],
 };
+
+const POINTS = 4000; // of a line: what is longer keeps every second one
 
 const shown = (value, digits) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 
@@ -36,7 +39,10 @@ export function setUpRuns(section, studio) {
   const measure = element("select", {}, ...Object.entries(MEASURES).map(([name, [label]]) => element("option", { value: name }, label)));
   const figure = element("figure");
   const legend = element("figcaption", { class: "legend" });
-  const live = element("div", { class: "live" });
+  const [heard, facts] = [element("span", { role: "status" }), element("span", {})]; // what is read out, and what is not
+  const button = element("button", { type: "button" });
+  const [writtenAt, written] = [element("h2", {}), element("pre", { tabindex: "0" })];
+  const live = element("div", { class: "live", hidden: "" }, element("p", {}, heard, facts, button), writtenAt, written);
   const list = element("div", { class: "wide-table", tabindex: "0", role: "group", "aria-label": "Runs" }, table);
   const curveBox = element("div", {}, element("label", {}, "Curve ", measure), figure, legend, live);
   const isOld = () => document.hidden || section.hidden;
@@ -51,19 +57,23 @@ export function setUpRuns(section, studio) {
     return names.length || !run ? names : [run.name];
   }
 
-  function row(run, names) {
+  function row(run) {
     const box = element("input", { type: "checkbox", "aria-label": `Show the curve of ${printable(run.name)}` });
-    box.checked = names.includes(run.name);
     box.addEventListener("change", () => {
-      const others = names.filter((name) => name !== run.name);
+      const others = chosen(state(), studio.run()).filter((name) => name !== run.name);
       change({ runs: (box.checked ? [...others, run.name] : others).join("|") });
     });
     const link = element("button", { type: "button", class: "link" }, printable(run.name));
     link.addEventListener("click", () => change({ run: run.name, runs: null, text: null, target: null, without: null }));
+    return element("tr", {}, ...[box, link, "", "", "", "", ""].map((cell) => element("td", {}, cell)));
+  }
+
+  function fillRow(line, run, names) {
+    line.querySelector("input").checked = names.includes(run.name);
     const steps = run.steps ? `${(run.step ?? 0).toLocaleString("en")} of ${run.steps.toLocaleString("en")}` : "–";
-    const cells = [box, link, STATES[run.state], steps, shown(run.best_val_loss, 3), shown(run.train_loss, 3)];
     const speed = run.tokens_per_second ? Math.round(run.tokens_per_second).toLocaleString("en") : "–";
-    return element("tr", {}, ...[...cells, speed].map((cell) => element("td", {}, cell)));
+    const texts = [STATES[run.state], steps, shown(run.best_val_loss, 3), shown(run.train_loss, 3), speed];
+    texts.forEach((text, index) => say(line.children[index + 2], text));
   }
 
   function draw(now, run) {
@@ -91,32 +101,44 @@ export function setUpRuns(section, studio) {
 
   function drawLive(run) {
     const curve = run && curves.get(run.name);
-    if (!curve) return live.replaceChildren();
+    live.hidden = !curve;
+    if (!curve) return;
     const isTraining = curve.state === "training";
-    const facts = [
-      `step ${curve.step.toLocaleString("en")} of ${curve.steps.toLocaleString("en")}`,
+    const entry = studio.runs().get(run.name);
+    // A training that ends before its time writes how many steps it took; the list has read that.
+    const steps = isTraining ? curve.steps : (entry?.steps ?? curve.steps);
+    const sentences = [
+      `step ${curve.step.toLocaleString("en")} of ${steps.toLocaleString("en")}`,
       curve.val_loss === null ? "" : `validation loss ${curve.val_loss.toFixed(4)}`,
       curve.floor === null ? "" : `the floor is ${curve.floor.toFixed(4)}`,
       timeLeft(curve),
     ].filter(Boolean);
-    const button = element("button", { type: "button" }, isTraining ? "Stop and save" : "Go on training");
-    button.addEventListener("click", async () => {
-      button.disabled = true;
-      try {
-        await post(`/studio/runs/${encodeURIComponent(run.name)}/${isTraining ? "stop" : "resume"}`, {});
-        studio.report(isTraining ? "It saves and ends after this step." : "It goes on in a moment.");
-      } catch (error) {
-        studio.report(error.message);
-      }
-    });
+    say(heard, `${printable(run.name)}, ${STATES[curve.state]}: `);
+    say(facts, `${sentences.join(", ")}. `);
+    const canGoOn = isTraining || (entry?.state !== "training" && curve.step < steps);
+    button.hidden = !canGoOn || !steps || curve.state === "damaged";
+    const action = isTraining ? "stop" : "resume";
+    if (button.dataset.action !== action || button.dataset.run !== run.name) button.disabled = false;
+    Object.assign(button.dataset, { action, run: run.name });
+    say(button, isTraining ? "Stop and save" : "Go on training");
     const sample = curve.samples.at(-1);
-    const text = sample ? [element("h2", {}, `Written after step ${sample.step}`), element("pre", { tabindex: "0" }, printable(sample.text))] : [];
-    const canGoOn = isTraining || curve.step < curve.steps;
-    live.replaceChildren(
-      element("p", { role: "status" }, `${printable(run.name)}: ${facts.join(", ")}. `, ...(canGoOn && curve.steps && curve.state !== "damaged" ? [button] : [])),
-      ...text,
-    );
+    writtenAt.hidden = written.hidden = !sample;
+    if (!sample) return;
+    say(writtenAt, `Written after step ${sample.step}`);
+    say(written, printable(sample.text));
   }
+
+  button.addEventListener("click", async () => {
+    const { action, run } = button.dataset;
+    button.disabled = true;
+    try {
+      await post(`/studio/runs/${encodeURIComponent(run)}/${action}`, {});
+      studio.report(action === "stop" ? "It saves and ends after this step." : "It goes on in a moment.");
+    } catch (error) {
+      button.disabled = false;
+      studio.report(error.message);
+    }
+  });
 
   // Adds what a training wrote since; it is the same that the whole log would give.
   function extend(curve, { records, offset, state: now }) {
@@ -133,12 +155,13 @@ export function setUpRuns(section, studio) {
           [curve.speed, record.seconds ? record.tokens / record.seconds : null],
         ]) {
           if (typeof value === "number") line.push([record.step, value]);
+          if (line.length > POINTS) line.splice(0, Infinity, ...line.filter((_, index) => index % 2 !== line.length % 2));
         }
       } else if (record.kind === "evaluation" && record.loss !== null) {
         curve.validation.push([record.step, record.loss]);
         curve.val_loss = record.loss;
       } else if (record.kind === "sample") {
-        curve.samples.push({ step: record.step, text: record.text });
+        curve.samples = [{ step: record.step, text: record.text }];
       } else if (record.kind === "start") {
         curve.steps = record.steps;
         curve.floor = record.floor ?? null;
@@ -151,13 +174,15 @@ export function setUpRuns(section, studio) {
     watched.set(name, controller);
     try {
       const path = `/studio/runs/${encodeURIComponent(name)}`;
-      const curve = await get(path);
+      let curve = await get(path);
       curves.set(name, curve);
       draw(state(), studio.run());
-      if (curve.state !== "training") return;
+      if (curve.state !== "training" || controller.signal.aborted) return;
       let due = 0;
       for await (const event of stream(`${path}/events`, { offset: curve.offset }, controller.signal)) {
-        extend(curve, event);
+        // What a mean of checkpoints changes, the server works out.
+        if (event.records.some((record) => record.kind === "mean")) curves.set(name, (curve = await get(path)));
+        else if (event.offset >= curve.offset) extend(curve, event);
         if (performance.now() < due && event.state === "training") continue;
         due = performance.now() + 900;
         if (!isOld()) draw(state(), studio.run());
@@ -167,11 +192,27 @@ export function setUpRuns(section, studio) {
       // What is no answer of the server (it is gone for now) is said in the line on top, and goes when it is back.
       if (error instanceof ServerError) studio.report(error.message);
     } finally {
-      watched.delete(name);
+      if (watched.get(name) === controller) watched.delete(name);
     }
   }
 
+  // Ends the streams of all runs but these: there are only so many, of all pages together.
+  function watchOnly(names) {
+    for (const [name, controller] of [...watched]) {
+      if (names.includes(name)) continue;
+      watched.delete(name);
+      controller.abort();
+    }
+  }
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) watchOnly([]);
+    else studio.refresh();
+  });
+
+  const drawn = (now, run) => [...new Set([...chosen(now, run), ...(run ? [run.name] : [])])];
+
   setInterval(() => {
+    watchOnly(document.hidden ? [] : drawn(state(), studio.run()));
     if (!isOld()) studio.refresh(); // a run that was started in a terminal appears by itself
   }, 4000);
 
@@ -179,11 +220,12 @@ export function setUpRuns(section, studio) {
     const names = chosen(now, run);
     all.hidden = !studio.runs().size;
     suggestName();
-    body.replaceChildren(...[...studio.runs().values()].map((entry) => row(entry, names)));
-    for (const name of new Set([...names, ...(run ? [run.name] : [])])) {
+    keep(body, [...studio.runs().values()], { name: (entry) => entry.name, create: row, update: (line, entry) => fillRow(line, entry, names) });
+    watchOnly(drawn(now, run));
+    for (const name of document.hidden ? [] : drawn(now, run)) {
       const curve = curves.get(name);
       const entry = studio.runs().get(name);
-      const isStale = !curve || entry.state !== curve.state || entry.step > curve.step;
+      const isStale = !curve || curve.state === "training" || entry.state !== curve.state || entry.step > curve.step;
       if (isStale && !watched.has(name) && entry.state !== "damaged") watch(name);
     }
     draw(now, run);
