@@ -14,6 +14,7 @@ from clearhead.config import GenerationConfig, ModelConfig
 from clearhead.data import Tokenizer
 from clearhead.errors import DataError, UsageError
 from clearhead.inference import GenerationBatch, TextOptions, constraints, generate, generate_ids, grammars
+from clearhead.inference import constraint_trial as program
 from clearhead.inference.constraints import ConstraintCompiler
 from clearhead.inference.generation import stream_ids
 from clearhead.inference.grammars import ConstraintError, UntriedError, trial_fault
@@ -86,6 +87,20 @@ def test_a_catastrophic_regex_costs_each_token_a_bounded_time(regex: str) -> Non
             batch.step()
     assert batch.finish_reasons[name] in ("stop", "length", "error")
     assert all(isinstance(error, ConstraintError) for error in batch.failed.values())
+
+
+def test_a_text_whose_form_outgrows_the_librarys_limits_ends_with_its_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    forms = ConstraintCompiler(ASCII, ASCII.vocab_size)
+    monkeypatch.setitem(program.LIMITS, "max_lexer_states", 20)
+    state = forms.regex("(.*a.{20}b)|(.*b.{20}a)").begin([5])
+
+    def write() -> None:
+        for token in ASCII.encode("abcab" * 12):
+            state.masks([], 1, ())
+            state.accept(int(token))
+
+    with pytest.raises(ConstraintError, match="cannot be continued in its form: too many states: 20 >= 20"):
+        write()
 
 
 def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import json
 import random
 import re
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import strangers_tokenizers
@@ -114,36 +115,43 @@ def test_every_text_that_ended_has_its_form(kind: str, engine: EngineConfig) -> 
             assert is_valid(json.loads(text), form), (form, text)
 
 
+@pytest.mark.parametrize("logprobs", [2, None])
 @pytest.mark.parametrize("engine", ENGINES[2:], ids=lambda engine: str(engine.draft))
-def test_a_text_without_a_form_has_the_same_bits_beside_texts_with_one(engine: EngineConfig) -> None:
+def test_a_text_without_a_form_has_the_same_bits_beside_texts_with_one(
+    engine: EngineConfig, logprobs: int | None
+) -> None:
     tokenizer = TOKENIZERS["characters with an end"]
     model, sampling = model_of(tokenizer), SamplingConfig(max_new_tokens=40, temperature=1.0, seed=3)
     constraint = ConstraintCompiler(tokenizer, model.config.vocab_size).regex(r"(ab|c)*d{3}")
 
     def text(*, beside: bool) -> tuple[list[int], object]:
         batch = GenerationBatch(model, engine, slots=4)
-        [name] = batch.add([[1, 2]], sampling, options=TextOptions(logprobs=2))
+        [name] = batch.add([[1, 2]], sampling, options=TextOptions(logprobs=logprobs))
         if beside:
             batch.add([[1, 2], [4]], sampling, options=TextOptions(constraint=constraint))
         texts = written(batch)
-        return texts[name], batch.logprobs[name]
+        return texts[name], batch.logprobs.get(name)
 
     assert text(beside=True) == text(beside=False)
 
 
 @pytest.mark.parametrize("kind", ["characters", "bytes"])
-def test_drafts_change_no_token_of_a_form(kind: str) -> None:
+def test_drafts_change_no_token_of_a_form(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = TOKENIZERS[kind]
     model, sampling = model_of(tokenizer), SamplingConfig(max_new_tokens=60, temperature=1.0, seed=5)
     prompt = [int(token) for token in tokenizer.encode("abab abab x abab")]
     forms = ConstraintCompiler(tokenizer, model.config.vocab_size)
 
-    def text(draft: str | None) -> list[int]:
+    def text(draft: str | None) -> tuple[list[int], int]:
         batch = GenerationBatch(model, EngineConfig(engine="eager", draft=draft))
-        [name] = batch.add([prompt], sampling, options=TextOptions(constraint=forms.regex(r"(abab |x)*y")))
-        return written(batch)[name]
+        [name] = batch.add([prompt], sampling, options=TextOptions(constraint=forms.regex(r"(abab |x){9,}y")))
+        steps = Mock(side_effect=batch.step)
+        monkeypatch.setattr(batch, "step", steps)
+        return written(batch)[name], steps.call_count
 
-    assert text("ngrams") == text(None)
+    (drafted, n_drafted), (plain, n_plain) = text("ngrams"), text(None)
+    assert drafted == plain
+    assert n_drafted < n_plain, "no draft was accepted, so this shows nothing"
 
 
 def test_a_smaller_model_drafts_for_a_form() -> None:
