@@ -88,9 +88,8 @@ def test_what_the_mask_forbids_has_no_score(client: TestClient) -> None:
 @pytest.mark.parametrize("objective", TEXTS)
 def test_odds_are_those_of_the_library(client: TestClient, objective: str) -> None:
     text = TEXTS[objective]
-    assert (
-        ask(client, "predict", model=objective, text=text, lens=True) == predict(objective, text, lens=True).as_dict()
-    )
+    expected = predict(objective, text, lens=True).as_dict()
+    assert ask(client, "predict", model=objective, text=text, lens=True) == {**expected, "notices": []}
     prompt = read_prompt(objective, text)
     with torch.no_grad():
         expected = prompt.model(*prompt.inputs)[0]
@@ -148,3 +147,25 @@ def test_a_mistake_gets_a_sentence_without_a_path(client: TestClient, path: str,
     message = ask(client, path, 400, model="causal", **fields)["error"]["message"]
     assert word in message
     assert "runs/" not in message
+
+
+def test_a_text_goes_on_as_its_tokenizer_writes_it(client: TestClient) -> None:
+    tokenizer = read_prompt("causal", "once").tokenizer
+    fields = {"model": "causal", "text": "on🙂ce", "position": 2}
+    for token in tokenizer.encode("x 🙂"):
+        text = ask(client, "continued", **fields, token=int(token))["text"]
+        assert text == "on🙂" + tokenizer.decode([int(token)])
+    for token in (tokenizer.end_of_document, tokenizer.vocab_size):
+        assert "adds nothing" in ask(client, "continued", 400, **fields, token=token)["error"]["message"]
+    for model in ("masked", "seq2seq"):
+        assert (
+            "no language model"
+            in ask(client, "continued", 400, **{**fields, "model": model}, token=3)["error"]["message"]
+        )
+
+
+@pytest.mark.parametrize("path", ["attention", "predict", "logits", "xray"])
+def test_an_answer_says_where_only_a_part_of_a_text_is_read(client: TestClient, path: str) -> None:
+    assert ask(client, path, model="causal", text="once")["notices"] == []
+    [notice] = ask(client, path, model="causal", text="once " * 40)["notices"]
+    assert "only the last ones are read" in notice

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from clearhead import inspection
 from clearhead.errors import ClearheadError
+from clearhead.inference.text_stream import INCOMPLETE
 from clearhead.inspection.attention.view import default_kind
 from clearhead.inspection.capture.sites import AttentionKind, attention_sites
 from clearhead.inspection.capture.trace import Array
@@ -78,6 +79,12 @@ class PositionBody(TextBody):
     """One position; below 0, counted from the end."""
 
     position: int = -1
+
+
+class ContinuedBody(PositionBody):
+    """The token to go on with behind it."""
+
+    token: int = Field(ge=0)
 
 
 class AttributionBody(PositionBody):
@@ -149,6 +156,24 @@ async def logits(request: Request) -> Response:
     return await _answer(request, body, read)
 
 
+async def continued(request: Request) -> Response:
+    """The text up to a position and a token behind it, as the tokenizer writes them together."""
+    body = await read_body(request, ContinuedBody)
+
+    def read(prompt: Prompt) -> dict[str, object]:
+        if prompt.run.config.objective != "causal":
+            raise HttpError(400, f"{prompt.run.name} does not write on: it is no language model", "model")
+        decode, position = prompt.tokenizer.decode, _position(prompt, body.position)
+        ids = prompt.inputs[-1][0, : position + 1].tolist()
+        if body.token >= prompt.tokenizer.vocab_size or (text := decode([*ids, body.token])) == decode(ids):
+            raise HttpError(400, f"the token {body.token} adds nothing to the text", "token")
+        if text.endswith(INCOMPLETE):
+            raise HttpError(400, f"the token {body.token} is a part of a character that would not be complete", "token")
+        return {"text": text}
+
+    return await _answer(request, body, read)
+
+
 async def attribution(request: Request) -> Response:
     """How much each token of the prompt adds to a logit."""
     body = await read_body(request, AttributionBody)
@@ -178,22 +203,26 @@ ROUTES = [
     Route("/studio/attention/cell", cell, methods=["POST"]),
     Route("/studio/predict", predict, methods=["POST"]),
     Route("/studio/logits", logits, methods=["POST"]),
+    Route("/studio/continued", continued, methods=["POST"]),
     Route("/studio/attribution", attribution, methods=["POST"]),
 ]
 
 
 async def _answer(request: Request, body: TextBody, read: Callable[[Prompt], dict[str, object]]) -> Response:
-    return JSONResponse(await computed(request, body, read))
+    notices = list[str]()
+    content = await computed(request, body, read, notices.append)
+    return JSONResponse({**content, "notices": notices})
 
 
-async def computed(request: Request, body: TextBody, read: Callable[[Prompt], T]) -> T:
-    """What `read` makes of the prompt, on the model's own thread."""
+async def computed(
+    request: Request, body: TextBody, read: Callable[[Prompt], T], on_notice: Callable[[str], None] | None = None
+) -> T:
+    """What `read` makes of the prompt, on the model's own thread; `on_notice` hears where only a part is read."""
     runs: LoadedRuns = request.app.state.runs
     async with runs.use(body.model) as run:
 
         def compute() -> T:
-            notices = list[str]()
-            prompt = prompt_of(run.folder, run.model, run.tokenizers, body.text, body.target, notices.append)
+            prompt = prompt_of(run.folder, run.model, run.tokenizers, body.text, body.target, on_notice)
             _refuse_large(prompt)
             with _ablated(run, body.without), enough_memory("give a shorter text"):
                 return read(prompt)

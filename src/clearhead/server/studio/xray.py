@@ -47,7 +47,9 @@ async def xray(request: Request) -> Response:
     """Tokens, steps, and the shapes of what can be looked at. No head is off: the steps are the model's own."""
     body = await read_body(request, XrayBody)
     intact = body.model_copy(update={"without": []})
-    return JSONResponse(await computed(request, intact, lambda prompt: _xray(prompt, fold=body.fold)))
+    notices = list[str]()
+    view = await computed(request, intact, lambda prompt: _xray(prompt, fold=body.fold), notices.append)
+    return JSONResponse({**view, "notices": notices})
 
 
 async def values(request: Request) -> Response:

@@ -2,7 +2,7 @@
 
 import { element, post, printable } from "/page/api.js";
 import { keep } from "/studio/page/keep.js";
-import { floats, paint, palette, visible } from "/studio/page/maps.js";
+import { floats, noticed, paint, palette, visible } from "/studio/page/maps.js";
 import { setUpRibbons } from "/studio/page/ribbons.js";
 import { change, headsOf, numberOf, state, toggledHead } from "/studio/page/state.js";
 
@@ -216,7 +216,7 @@ export function setUpAttention(section, studio) {
         const answer = await post("/studio/attention", body(now));
         if (read !== fields) return;
         view = answer;
-        verdict.textContent = printable(view.verdict);
+        verdict.textContent = printable(noticed(view) + view.verdict);
         studio.report("");
         drawKinds();
         drawWall(state());

@@ -5,6 +5,9 @@ import { printable, refuse, token } from "/page/api.js";
 // A token where it must be seen, even if it is a space or an end of line.
 export const visible = (label) => printable(label).replaceAll("\n", "⏎").replaceAll(" ", "␣") || "·";
 
+// What an answer says of a text that was too long, as sentences before others.
+export const noticed = ({ notices }) => notices.map((notice) => `${notice[0].toUpperCase()}${notice.slice(1)}. `).join("");
+
 // The numbers of a binary answer.
 export async function floats(path, body) {
   const headers = { "content-type": "application/json" };

@@ -2,7 +2,7 @@
 
 import { element, post, printable } from "/page/api.js";
 import { keep } from "/studio/page/keep.js";
-import { visible } from "/studio/page/maps.js";
+import { noticed, visible } from "/studio/page/maps.js";
 import { decodeFloats, probabilities } from "/studio/page/sampling.js";
 import { change, headsOf, numberOf, pathOf, state } from "/studio/page/state.js";
 
@@ -96,7 +96,7 @@ export function setUpNext(section, studio) {
       },
     });
     const loss = prediction.loss === null ? "" : `${prediction.loss.toFixed(4)} nats per token over the text. `;
-    verdict.textContent = `${loss}Shaded by surprisal; choose a token to see what was expected in its place.`;
+    verdict.textContent = `${printable(noticed(prediction))}${loss}Shaded by surprisal; choose a token to see what was expected in its place.`;
   }
 
   function drawOdds(now) {
@@ -111,8 +111,9 @@ export function setUpNext(section, studio) {
         const bar = element("span", { class: "bar" }, element("i"));
         bar.firstChild.style.setProperty("--p", shares[id].toFixed(4));
         const then = before ? element("small", {}, ` ${percent(before[id])} before`) : "";
-        const go = element("button", { type: "button", class: "link", title: "Go on from this token" }, visible(label));
-        go.addEventListener("click", () => goOn(label));
+        const canGoOn = prediction.objective === "causal";
+        const go = canGoOn ? element("button", { type: "button", class: "link", title: "Go on from this token" }, visible(label)) : element("span", {}, visible(label));
+        if (canGoOn) go.addEventListener("click", () => goOn(id));
         const explain = element("button", { type: "button", class: "small" }, "Why?");
         explain.addEventListener("click", () => explained(id, label));
         return element("li", { "data-id": id }, go, bar, element("b", {}, percent(shares[id]), then), explain);
@@ -126,14 +127,17 @@ export function setUpNext(section, studio) {
   }
 
   // The text up to the position, and the token that was chosen; the texts before it stay in a row, as a path.
-  function goOn(label) {
-    if (prediction.objective !== "causal") return;
-    const now = state();
+  async function goOn(token) {
+    const [now, of] = [state(), rowKey];
     const text = document.querySelector("#prompt [name=text]");
     const before = text.value;
-    const position = positionOf(now);
-    const kept = prediction.positions.slice(0, position + 1).map((entry) => entry.token).join("");
-    text.value = kept + label;
+    try {
+      const answer = await post("/studio/continued", { ...studio.read(), position: positionOf(now), token });
+      if (of !== rowKey) return;
+      text.value = answer.text;
+    } catch (error) {
+      return studio.report(error.message);
+    }
     const path = pathOf(now.path).slice(-20);
     change({ text: text.value, position: null, path: JSON.stringify([...path, before]) });
   }

@@ -4,7 +4,7 @@ import { element, get, post, printable, ServerError, stream } from "/page/api.js
 import { chart, COLORS } from "/studio/page/chart.js";
 import { keep, say } from "/studio/page/keep.js";
 import { setUpTraining } from "/studio/page/training.js";
-import { change, nameIn, state } from "/studio/page/state.js";
+import { change, chooseRun, nameIn, state } from "/studio/page/state.js";
 
 const STATES = { training: "in training", ready: "ready", empty: "no model yet", damaged: "damaged" };
 const MEASURES = {
@@ -64,7 +64,7 @@ export function setUpRuns(section, studio) {
       change({ runs: (box.checked ? [...others, run.name] : others).join("|") });
     });
     const link = element("button", { type: "button", class: "link" }, printable(run.name));
-    link.addEventListener("click", () => change({ run: run.name, runs: null, text: null, target: null, without: null }));
+    link.addEventListener("click", () => chooseRun(run.name));
     return element("tr", {}, ...[box, link, "", "", "", "", ""].map((cell) => element("td", {}, cell)));
   }
 

@@ -28,6 +28,13 @@ export function change(fields, { silent = false } = {}) {
   if (!silent) tell();
 }
 
+const OF_RUN = ["text", "target", "path", "of", "layer", "head", "query", "key", "position", "without", "row", "column", "activation", "matrix", "start", "hypothesis"];
+
+// Another run: what the address holds of the one before is of no use to it.
+export function chooseRun(name) {
+  change({ ...Object.fromEntries(OF_RUN.map((field) => [field, null])), run: name, runs: null });
+}
+
 export function onChange(listener) {
   listeners.push(listener);
 }

@@ -5,7 +5,7 @@ import { setUpAttention } from "/studio/page/attention.js";
 import { setUpFrame } from "/studio/page/frames.js";
 import { setUpNext } from "/studio/page/next.js";
 import { setUpRuns } from "/studio/page/runs.js";
-import { change, headsOf, nameIn, onChange, state, takeToken, tell, toggledHead } from "/studio/page/state.js";
+import { change, chooseRun, headsOf, nameIn, onChange, state, takeToken, tell, toggledHead } from "/studio/page/state.js";
 import { setUpWriting } from "/studio/page/writing.js";
 import { setUpXray } from "/studio/page/xray.js";
 
@@ -122,10 +122,7 @@ text.addEventListener("keydown", (event) => {
     prompt.requestSubmit();
   }
 });
-select.addEventListener("change", () => {
-  const kept = { run: select.value, text: null, target: null };
-  change({ ...kept, of: null, layer: null, head: null, query: null, key: null, position: null, without: null, ...CELL, activation: null, matrix: null, start: null });
-});
+select.addEventListener("change", () => chooseRun(select.value));
 
 let newest = 0;
 async function load() {

@@ -2,7 +2,7 @@
 
 import { element, post, printable } from "/page/api.js";
 import { setUpHeat } from "/studio/page/heat.js";
-import { floats, visible } from "/studio/page/maps.js";
+import { floats, noticed, visible } from "/studio/page/maps.js";
 import { change, headsOf, numberOf, state } from "/studio/page/state.js";
 
 const BY_HEADS = /\.(q|k|v|scores|attention|mixed|query_norm|key_norm)$/;
@@ -186,7 +186,7 @@ export function setUpXray(section, studio) {
         if (mine !== generation) return;
         [read, view, drawn] = [fields, answer, ""];
         studio.report("");
-        verdict.textContent = printable(view.verdict);
+        verdict.textContent = printable(noticed(view) + view.verdict);
         drawSides();
         drawTable();
         content.hidden = false;
