@@ -57,6 +57,6 @@ def test_no_file_makes_markup_of_a_text_or_asks_elsewhere(address: str, name: st
 @pytest.mark.parametrize(("address", "name"), [file for file in FILES if not file[1].endswith(".css")])
 def test_what_a_file_loads_is_there(address: str, name: str) -> None:
     paths = re.findall(r'(?:src|href|from)[= ]"(/(?:studio/)?page/[^"]+)"', content_of(address, name))
-    assert paths or name in ("api.js", "chart.js", "sampling.js", "sections.html")
+    assert paths or name in ("api.js", "chart.js", "keep.js", "sampling.js", "sections.html")
     client = TestClient(create_studio(ServerConfig(device="cpu")), base_url="http://127.0.0.1")
     assert all(client.get(path).status_code == 200 for path in paths)

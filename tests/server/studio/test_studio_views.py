@@ -151,7 +151,7 @@ def test_a_mistake_gets_a_sentence_without_a_path(client: TestClient, path: str,
 
 def test_a_text_goes_on_as_its_tokenizer_writes_it(client: TestClient) -> None:
     tokenizer = read_prompt("causal", "once").tokenizer
-    fields = {"model": "causal", "text": "on🙂ce", "position": 2}
+    fields: dict[str, Any] = {"model": "causal", "text": "on🙂ce", "position": 2}
     for token in tokenizer.encode("x 🙂"):
         text = ask(client, "continued", **fields, token=int(token))["text"]
         assert text == "on🙂" + tokenizer.decode([int(token)])
