@@ -1,6 +1,8 @@
 """What there is no room for is refused before it is read, and nothing else is."""
 
 import asyncio
+import threading
+from functools import partial
 from typing import cast
 
 import pytest
@@ -47,10 +49,13 @@ def test_where_every_queue_is_full_nothing_is_read_of_a_request_for_texts(folder
             return cast(int, sent[0]["status"])
 
         texts = TextRequest([[1, 2]] * 2, SamplingConfig(max_new_tokens=200))
+        released = threading.Event()  # until then no text comes to its end
         async with runs.use("a") as first:
+            first.thread.post(partial(released.wait, 60))
             with first.queue().submit(texts):
                 assert runs.refusal() is None, "the other run is not even loaded"
                 async with runs.use("b") as second:
+                    second.thread.post(partial(released.wait, 60))
                     assert await status("/v1/completions") == 408, "it has room"
                     with second.queue().submit(texts):
                         assert await status("/v1/completions") == 429
@@ -59,6 +64,7 @@ def test_where_every_queue_is_full_nothing_is_read_of_a_request_for_texts(folder
                         assert await status("/tokenize") == 408, "other requests are read"
                         assert ("/v1/completions", 429) in app.state.metrics.requests
                     assert runs.refusal() is None
+                    released.set()
         await runs.close(20)
 
     asyncio.run(asyncio.wait_for(main(), 100))
