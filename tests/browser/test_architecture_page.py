@@ -128,6 +128,8 @@ def test_the_mouse_brings_the_shape_of_an_arrow(chromium: Browser, written: Writ
             '.edge[data-name="stack.blocks.0.self_attention.part.value>stack.blocks.0.self_attention.part.mixed"]'
         )
         arrow.scroll_into_view_if_needed()
+        # A scroll hides the pill: its event comes with the next frame, which a busy machine draws late.
+        shown.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         box = arrow.locator(".line").bounding_box()
         assert box is not None
         shown.page.mouse.move(box["x"] + box["width"] / 2 + 3, box["y"] + box["height"] / 2)
