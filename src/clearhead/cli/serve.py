@@ -1,18 +1,15 @@
 """clearhead serve"""
 
 import argparse
-import os
-import signal
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from clearhead.cli.arguments import Parser, settings_of
+from clearhead.cli.arguments import Parser
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
 from clearhead.cli.implied_run import implied_run
-from clearhead.cli.output import notice
+from clearhead.cli.serving import exit_code, server_config
 from clearhead.config.serving import ServerConfig
-from clearhead.errors import InterruptedRunError
 from clearhead.server.first_calls import TOKEN_VARIABLE
 
 if TYPE_CHECKING:
@@ -37,10 +34,7 @@ def parser() -> Parser:
 
 def run(args: argparse.Namespace) -> int:
     """Serve, until a signal comes."""
-    options = settings_of(args, ServerConfig)
-    if token := os.environ.get(TOKEN_VARIABLE):
-        options.setdefault("token", token)
-    config = ServerConfig.read(options)
+    config = server_config(args)
     load_workflow("newest_run")
     from clearhead import workflows
     from clearhead.server import serve
@@ -58,8 +52,4 @@ def run(args: argparse.Namespace) -> int:
                 console.say(line)
         console.result(asdict(listening))
 
-    if serve(runs, config, on_ready=show) is not signal.SIGINT:
-        return 0
-    if not args.json:  # the object has been printed
-        notice("interrupted")
-    return InterruptedRunError.exit_code
+    return exit_code(serve(runs, config, on_ready=show), args)

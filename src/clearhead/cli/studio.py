@@ -1,17 +1,14 @@
 """clearhead studio"""
 
 import argparse
-import os
-import signal
 from typing import TYPE_CHECKING
 
-from clearhead.cli.arguments import Parser, settings_of
+from clearhead.cli.arguments import Parser
 from clearhead.cli.console import Console
 from clearhead.cli.environment import load_workflow
-from clearhead.cli.output import notice
+from clearhead.cli.serving import exit_code, server_config
 from clearhead.config.serving import ServerConfig
-from clearhead.errors import InterruptedRunError, UsageError
-from clearhead.server.first_calls import TOKEN_VARIABLE
+from clearhead.errors import UsageError
 from clearhead.workflows.runs.paths import RUNS
 
 if TYPE_CHECKING:
@@ -37,10 +34,7 @@ def parser() -> Parser:
 
 def run(args: argparse.Namespace) -> int:
     """Show the studio, until a signal comes."""
-    options = settings_of(args, ServerConfig)
-    if token := os.environ.get(TOKEN_VARIABLE):
-        options.setdefault("token", token)
-    config = ServerConfig.read(options)
+    config = server_config(args)
     load_workflow("newest_run")
     from clearhead import workflows
     from clearhead.server import open_studio
@@ -52,11 +46,7 @@ def run(args: argparse.Namespace) -> int:
         console.say(f"the studio is at {address} (Ctrl-C ends it)", "bold")
         console.result({"url": address})
 
-    if open_studio(name, config, browser="no_browser" not in args, on_ready=show) is not signal.SIGINT:
-        return 0
-    if not args.json:  # the object has been printed
-        notice("interrupted")
-    return InterruptedRunError.exit_code
+    return exit_code(open_studio(name, config, browser="no_browser" not in args, on_ready=show), args)
 
 
 def _name_of(run: "RunFolder") -> str:

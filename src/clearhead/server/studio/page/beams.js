@@ -1,10 +1,10 @@
 // How a translation was searched for: the tree of hypotheses, and the translations under any length penalty.
 
 import { element, post, printable } from "/page/api.js";
+import { svg } from "/studio/page/chart.js";
 import { visible } from "/studio/page/maps.js";
 import { change, numberOf } from "/studio/page/state.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const [STEP, LINE, TOP] = [118, 38, 22]; // pixels
 
 // The translations, the best first, as a search with this penalty orders them: those that were cut off come last.
@@ -15,13 +15,6 @@ export function ranked(tree, alpha) {
   });
   const of = (state) => scored.filter((translation) => translation.state === state);
   return [...of("finished").sort((first, second) => second.score - first.score), ...of("cut off")].slice(0, tree.beam_size);
-}
-
-function shape(tag, attributes, ...children) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
 }
 
 function pathTo(tree, index) {
@@ -76,26 +69,26 @@ export function setUpBeams(studio) {
     const path = pathTo(tree, chosen);
     const steps = [];
     tree.nodes.forEach((entry, index) => (steps[entry.step] ??= []).push(index));
-    const place = new Map(steps.flatMap((column, step) => column.map((index, row) => [index, [step * STEP + 8, TOP + row * LINE]])));
+    const corners = new Map(steps.flatMap((column, step) => column.map((index, row) => [index, [step * STEP + 8, TOP + row * LINE]])));
     const edges = [];
     const marks = [];
     tree.nodes.forEach((entry, index) => {
-      const [x, y] = place.get(index);
+      const [x, y] = corners.get(index);
       const on = path.has(index) ? " on" : "";
       const label = visible(entry.text);
       if (entry.parent !== null) {
-        const [fromX, fromY] = place.get(entry.parent);
+        const [fromX, fromY] = corners.get(entry.parent);
         const middle = x - 14;
         const begin = fromX + 8 + Math.max(5, short(visible(tree.nodes[entry.parent].text)).length) * 7.9;
-        edges.push(shape("path", { class: `edge${on}`, d: `M${begin},${fromY}C${middle},${fromY} ${middle - 12},${y} ${x - 3},${y}` }));
+        edges.push(svg("path", { class: `edge${on}`, d: `M${begin},${fromY}C${middle},${fromY} ${middle - 12},${y} ${x - 3},${y}` }));
       }
-      if (entry.state !== "kept") marks.push(shape("rect", { class: `end${on}`, x: x - 2, y: y - 15, width: STEP - 30, height: 31, rx: 4 }));
-      marks.push(shape("text", { class: `node${on}`, x: x + 2, y: y - 1, "data-node": index }, shape("title", {}, `${label}: ${entry.log_prob}`), short(label)));
-      marks.push(shape("text", { class: "score", x: x + 2, y: y + 12 }, entry.log_prob.toFixed(2)));
+      if (entry.state !== "kept") marks.push(svg("rect", { class: `end${on}`, x: x - 2, y: y - 15, width: STEP - 30, height: 31, rx: 4 }));
+      marks.push(svg("text", { class: `node${on}`, x: x + 2, y: y - 1, "data-node": index }, svg("title", {}, `${label}: ${entry.log_prob}`), short(label)));
+      marks.push(svg("text", { class: "score", x: x + 2, y: y + 12 }, entry.log_prob.toFixed(2)));
     });
     const [wide, high] = [steps.length * STEP + 8, TOP + Math.max(...steps.map((column) => column.length)) * LINE];
     const name = `${tree.nodes.length} nodes in ${steps.length} steps; the translation that is marked: ${[...path].reverse().map((index) => tree.nodes[index].text).join("")}`;
-    frame.replaceChildren(shape("svg", { viewBox: `0 0 ${wide} ${high}`, width: wide, height: high, role: "img", "aria-label": printable(name) }, ...edges, ...marks));
+    frame.replaceChildren(svg("svg", { viewBox: `0 0 ${wide} ${high}`, width: wide, height: high, role: "img", "aria-label": printable(name) }, ...edges, ...marks));
   }
 
   async function show(now, run, isTranslator) {

@@ -1,19 +1,12 @@
 // The alignment of a translation: its source above, what was written below, and a ribbon for each weight.
 
 import { element } from "/page/api.js";
+import { svg } from "/studio/page/chart.js";
 import { visible } from "/studio/page/maps.js";
 import { change } from "/studio/page/state.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const [HEIGHT, TOP, BOTTOM, GAP, LETTER] = [210, 26, 184, 18, 8.5]; // pixels
 const LEAST = 0.02; // of a weight that is drawn
-
-function shape(tag, attributes, ...children) {
-  const node = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...children);
-  return node;
-}
 
 // The weights (T, T_src) of a head, or with head null the mean of its layer's.
 export function alignmentOf(weights, heads, rows, columns, head) {
@@ -38,8 +31,8 @@ function places(labels) {
 export function setUpRibbons() {
   const buttons = element("div", { class: "fields", role: "group", "aria-label": "Which weights the ribbons show" });
   const frame = element("div", { class: "wide-table", tabindex: "0", role: "region", "aria-label": "The alignment" });
-  const told = element("p", { class: "soft", "aria-live": "polite" });
-  const node = element("div", { class: "ribbons" }, element("h2", {}, "Alignment"), buttons, frame, told);
+  const sentence = element("p", { class: "soft", "aria-live": "polite" });
+  const node = element("div", { class: "ribbons" }, element("h2", {}, "Alignment"), buttons, frame, sentence);
   node.hidden = true;
 
   function drawButtons(isMean, number, head) {
@@ -72,7 +65,7 @@ export function setUpRibbons() {
       const middle = (TOP + BOTTOM) / 2;
       const d = `M${from},${TOP}C${from},${middle} ${to},${middle} ${to},${BOTTOM}`;
       const curve = { d, class: "ribbon", "stroke-width": 1 + 9 * weight, "data-query": query, "data-key": key, "data-weight": weight.toFixed(4) };
-      const path = shape("path", curve, shape("title", {}, `${visible(view.keys[key])} to ${visible(written[query])}: ${weight.toFixed(4)}`));
+      const path = svg("path", curve, svg("title", {}, `${visible(view.keys[key])} to ${visible(written[query])}: ${weight.toFixed(4)}`));
       path.style.setProperty("--w", 0.12 + 0.78 * weight);
       curves.push(path);
     });
@@ -81,19 +74,19 @@ export function setUpRibbons() {
       ...written.map((label, query) => word("query", query, label, target.middles[query] + shift.target, BOTTOM + 17)),
     ];
     const name = `Alignment of ${rows} written tokens with ${columns} of the source`;
-    const picture = shape("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": name }, ...curves, ...texts);
+    const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": name }, ...curves, ...texts);
     frame.replaceChildren(picture);
     const best = written.map((label, query) => {
       const row = weights.slice(query * columns, (query + 1) * columns);
       const key = row.indexOf(Math.max(...row));
       return `${visible(label)} from ${visible(view.keys[key])} ${row[key].toFixed(2)}`;
     });
-    told.textContent = `What each token was mostly written from: ${best.join("; ")}.`;
+    sentence.textContent = `What each token was mostly written from: ${best.join("; ")}.`;
   }
 
   // A token; pointing at it keeps its ribbons alone.
   function word(side, index, label, x, y) {
-    const text = shape("text", { x, y, class: "word", "text-anchor": "middle" }, visible(label));
+    const text = svg("text", { x, y, class: "word", "text-anchor": "middle" }, visible(label));
     const mark = (on) => {
       frame.firstChild.classList.toggle("some", on);
       for (const path of frame.querySelectorAll(`[data-${side}="${index}"]`)) path.classList.toggle("on", on);
