@@ -29,8 +29,9 @@ if TYPE_CHECKING:  # what type checkers and editors see; below is the same, load
     from clearhead.interop.peer import Peer as Peer
     from clearhead.interop.single_file import load_file as load_file
     from clearhead.interop.single_file import save_file as save_file
-    from clearhead.interop.torch_layers import from_torch as from_torch
-    from clearhead.interop.torch_layers import to_torch as to_torch
+    from clearhead.interop.torch_layers.decoder_layer import TransformerDecoderLayer as TransformerDecoderLayer
+    from clearhead.interop.torch_layers.weights import from_torch as from_torch
+    from clearhead.interop.torch_layers.weights import to_torch as to_torch
     from clearhead.interop.verify import OwnPeer as OwnPeer
     from clearhead.interop.verify import open_own as open_own
     from clearhead.interop.verify import open_transformers as open_transformers
@@ -49,7 +50,8 @@ __getattr__, __dir__, __all__ = attach(
         "hf.weights": ("to_foreign", "to_own"),
         "peer": ("CannotOpenError", "Peer"),
         "single_file": ("load_file", "save_file"),
-        "torch_layers": ("from_torch", "to_torch"),
+        "torch_layers.decoder_layer": ("TransformerDecoderLayer",),
+        "torch_layers.weights": ("from_torch", "to_torch"),
         "verify": ("OwnPeer", "open_own", "open_transformers", "require_transformers"),
     },
 )
