@@ -28,6 +28,12 @@ from clearhead.workflows.runs.folder import RunFolder
 pytestmark = pytest.mark.browser
 
 TOKEN = "a-token-that-nobody-guesses"
+CODE = """
+from torch import nn
+
+def build():
+    return nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 9))
+"""
 HOSTILE = "<img src=x onerror=alert(1)>"
 SCREENS = ("runs", "architecture", "xray", "attention", "next", "write", "doctor")
 expect.set_options(timeout=TIMEOUT)
@@ -51,7 +57,9 @@ def address(folder: Path) -> Iterator[str]:
         write_log(write_run(Path("runs") / name, objective), 30)
     damaged = write_run(Path("runs/damaged"))
     (damaged.folder / "clearhead.toml").write_text("not [TOML", encoding="utf-8")
-    with running_app(create_studio(ServerConfig(device="cpu", engine="eager", token=TOKEN))) as url:
+    Path("model.py").write_text(CODE, encoding="utf-8")
+    config = ServerConfig(device="cpu", engine="eager", token=TOKEN)
+    with running_app(create_studio(config, code="model.py:build")) as url:
         yield f"{url}/"
     patch.undo()
 
@@ -343,3 +351,16 @@ def test_a_hostile_text_is_shown_or_refused_and_never_run(show: Any, text: str) 
     shown.page.wait_for_load_state("networkidle")
     shown.errors[:] = [error for error in shown.errors if "400" not in error]
     assert shown.page.locator("img").count() == 0
+
+
+def test_the_model_of_the_command_line_is_examined_beside_the_run(show: Any) -> None:
+    shown = show(screen="doctor", run="writer", code="1")
+    heading = shown.page.frame_locator("#screen-doctor iframe").locator("h1")
+    expect(heading).to_have_text("model.py:build", timeout=3 * TIMEOUT)
+    shown.page.get_by_role("button", name="writer").click()
+    expect(heading).to_contain_text("runs/writer", timeout=3 * TIMEOUT)
+    assert "code" not in shown.run("location.hash")
+    shown.page.get_by_role("button", name="model.py:build").click()
+    expect(heading).to_have_text("model.py:build", timeout=3 * TIMEOUT)
+    shown.assert_accessible()
+    shown.assert_quiet()

@@ -188,3 +188,19 @@ def test_a_training_takes_no_focus_and_is_read_out_once(show: Callable[..., Open
         expect(shown.page.locator(".runs")).to_contain_text("3 of ")
         expect(line).to_be_focused()
     shown.assert_quiet()
+
+
+def test_the_doctor_leads_to_the_architecture_where_a_box_tells_what_was_checked(show: Callable[..., Opened]) -> None:
+    shown = show(screen="doctor", run="writer")
+    shown.page.get_by_role("button", name="Show it on the architecture").click()
+    frame = shown.page.frame_locator("#screen-architecture iframe")
+    box = frame.locator("[data-name='stack.blocks.0.self_attention.part']")
+    expect(box).to_have_attribute("aria-label", re.compile(r"\d+ checks passed"), timeout=3 * TIMEOUT)
+    box.focus()
+    shown.page.keyboard.press("Enter")
+    expect(frame.locator("#panel .mark.pass").first).to_be_visible()
+    shown.page.get_by_label("what the doctor says, in its places").uncheck()
+    expect(frame.locator(".mark")).to_have_count(0)
+    expect(frame.locator("h1")).to_contain_text("writer", timeout=3 * TIMEOUT)
+    shown.assert_accessible()
+    shown.assert_quiet()

@@ -24,9 +24,14 @@ def parser() -> Parser:
         [
             ("clearhead studio", "the newest run"),
             ("clearhead studio my-1 --no-browser", "print the address only"),
+            ("clearhead studio model.py:build", "with what the doctor says of a model of your own"),
         ],
     )
-    parser.add_argument("run", nargs="?", help="a folder or the name of a run under runs (default: newest)")
+    parser.add_argument(
+        "run",
+        nargs="?",
+        help="the name of a run under runs (default: newest), or a model for the doctor, as in model.py:build",
+    )
     parser.add_argument("--no-browser", action="store_true", help="print the address without opening a browser")
     parser.add_options(ServerConfig, "address, speed and limits")
     return parser
@@ -40,13 +45,25 @@ def run(args: argparse.Namespace) -> int:
     from clearhead.server import open_studio
 
     console = Console(json=args.json)
-    name = _name_of(workflows.open_folder(args.run)) if getattr(args, "run", None) else None
+    typed = getattr(args, "run", None)
+    code = typed if typed and _is_code(typed) else None
+    name = _name_of(workflows.open_folder(typed)) if typed and not code else None
 
     def show(address: str) -> None:
         console.say(f"the studio is at {address} (Ctrl-C ends it)", "bold")
         console.result({"url": address})
 
-    return exit_code(open_studio(name, config, browser="no_browser" not in args, on_ready=show), args)
+    return exit_code(open_studio(name, config, code=code, browser="no_browser" not in args, on_ready=show), args)
+
+
+def _is_code(typed: str) -> bool:
+    """Whether a model is named that is no run; what names nothing at all is taken for a run, which is then missed."""
+    from clearhead import workflows
+
+    try:
+        return workflows.resolve(typed).kind != "run"
+    except UsageError:
+        return False
 
 
 def _name_of(run: "RunFolder") -> str:

@@ -23,7 +23,7 @@ from clearhead.config.serving import ServerConfig
 from clearhead.server.http.errors import HttpError
 from clearhead.server.studio import frames, records, runs
 from clearhead.server.studio.app import create_studio
-from clearhead.server.studio.frames import Pages
+from clearhead.server.studio.frames import MadeOnce
 from clearhead.server.studio.records import Logs, read_records
 from clearhead.server.studio.trainings import NAME
 
@@ -214,30 +214,30 @@ def test_a_hundred_streams_leave_threads_for_others(tmp_path: Path, monkeypatch:
 
 
 def test_pages_are_made_by_few_threads_and_few_are_kept() -> None:
-    pages, may_go_on = Pages(), Event()
+    pages, may_go_on = MadeOnce(), Event()
 
     def slow() -> str:
         assert may_go_on.wait(60)
         return "slow"
 
     async def make_many() -> None:
-        waiting = [asyncio.ensure_future(pages.page(number, slow)) for number in range(frames.WAITING)]
+        waiting = [asyncio.ensure_future(pages.get(number, slow)) for number in range(frames.WAITING)]
         await asyncio.sleep(0)
         with pytest.raises(HttpError) as refusal:
-            await pages.page("another", slow)
+            await pages.get("another", slow)
         assert refusal.value.status == 429
         assert await asyncio.to_thread(lambda: "others go on") == "others go on"
         may_go_on.set()
         assert await asyncio.gather(*waiting) == ["slow"] * frames.WAITING
         for number in range(100):
-            assert await pages.page(("quick", number), lambda: "quick") == "quick"
+            assert await pages.get(("quick", number), lambda: "quick") == "quick"
         assert len(pages) <= frames.MOST
 
     asyncio.run(asyncio.wait_for(make_many(), 120))
 
 
 def test_a_page_that_cannot_be_made_is_tried_again() -> None:
-    pages, attempts = Pages(), list[float]()
+    pages, attempts = MadeOnce(), list[float]()
 
     def failing() -> str:
         attempts.append(time.monotonic())
@@ -247,7 +247,7 @@ def test_a_page_that_cannot_be_made_is_tried_again() -> None:
 
     async def twice() -> str:
         with pytest.raises(ValueError, match="the first time"):
-            await pages.page("key", failing)
-        return await pages.page("key", failing)
+            await pages.get("key", failing)
+        return await pages.get("key", failing)
 
     assert asyncio.run(twice()) == "page"

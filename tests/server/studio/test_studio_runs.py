@@ -1,6 +1,7 @@
 """Runs and trainings in the studio: what their files tell, while they change; trainings in processes of their own."""
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ def write_log(run: RunFolder, steps: range, mode: str = "a") -> None:
 
 
 def test_runs_appear_and_go_by_themselves(client: TestClient) -> None:
-    assert client.get("/studio/runs").json() == {"runs": []}
+    assert client.get("/studio/runs").json() == {"runs": [], "code": None}
     run = write_run(Path("runs/a"))
     write_log(run, range(1, 6))
     [entry] = client.get("/studio/runs").json()["runs"]
@@ -52,7 +53,7 @@ def test_runs_appear_and_go_by_themselves(client: TestClient) -> None:
     assert states == {"a": "ready", "b": "damaged"}
     shutil.rmtree("runs/a")
     shutil.rmtree("runs/b")
-    assert client.get("/studio/runs").json() == {"runs": []}
+    assert client.get("/studio/runs").json() == {"runs": [], "code": None}
     assert client.get("/studio/runs/a").status_code == 404
 
 
@@ -101,19 +102,55 @@ def test_a_model_that_was_saved_anew_is_loaded_anew(client: TestClient) -> None:
     assert client.post("/studio/logits", json=fields).json()["logits"] != before
 
 
-@pytest.mark.parametrize("kind", ["architecture", "doctor"])
+@pytest.mark.parametrize("kind", ["architecture", "judged", "doctor"])
 def test_a_frame_opens_with_its_own_key_alone(client: TestClient, kind: str) -> None:
     write_run(Path("runs/a"))
     address = client.get("/studio/runs/a").json()[kind]
     assert address == frame_address(f"/frame/{kind}/a", TOKEN)
     nobody = {"authorization": ""}
-    other = "doctor" if kind == "architecture" else "architecture"
+    other = "doctor" if kind != "doctor" else "architecture"
     for wrong in (address.partition("?")[0], address[:-1] + "x", address.replace(kind, other), address + "&x=1"):
         assert client.get(wrong, headers=nobody).status_code == 401
     response = client.get(address, headers=nobody)
     assert response.status_code == 200
     assert response.headers["content-security-policy"] == "frame-ancestors 'self'"
     assert "Content-Security-Policy" in response.text  # its own, which allows its own scripts alone
+
+
+def test_what_the_doctor_says_stands_at_the_boxes_that_it_speaks_of(client: TestClient) -> None:
+    write_run(Path("runs/a"))
+    detail = client.get("/studio/runs/a").json()
+    plain, judged = (client.get(detail[kind]).text for kind in ("architecture", "judged"))
+    assert 'class="mark' not in plain
+    assert "runs/a is healthy" in judged
+    attention = judged.index('data-detail="stack.blocks.0.self_attention.part"')
+    assert 'class="mark pass"' in judged[attention : judged.index('class="equations"', attention)]
+
+
+CODE = """
+import torch
+
+def build():
+    return torch.nn.Sequential(torch.nn.Embedding(9, 4), torch.nn.Linear(4, 9))
+"""
+
+
+def test_a_model_of_code_is_examined_again_after_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("model.py")
+    path.write_text(CODE, encoding="utf-8")
+    app = create_studio(ServerConfig(device="cpu", engine="eager", token=TOKEN), code="model.py:build")
+    with TestClient(app, base_url="http://127.0.0.1", headers={"authorization": f"Bearer {TOKEN}"}) as client:
+        code = client.get("/studio/runs").json()["code"]
+        assert code == {"name": "model.py:build", "doctor": frame_address("/frame/code", TOKEN)}
+        assert "model.py:build is " in client.get(code["doctor"]).text
+        path.write_text(CODE.replace("build", "make"), encoding="utf-8")
+        os.utime(path, ns=(1, 1))  # another time, whatever the clock's steps
+        refusal = client.get(code["doctor"])
+        assert refusal.status_code == 400
+        assert "there is no 'build'" in refusal.json()["error"]["message"]
+    with TestClient(create_studio(ServerConfig(device="cpu", engine="eager")), base_url="http://127.0.0.1") as client:
+        assert client.get("/frame/code").status_code == 404
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from itertools import chain
+from types import MappingProxyType
 
 from clearhead.inspection.architecture.geometry import CARD, Box, PictureLayout, path_of
 from clearhead.inspection.architecture.graph import SYMBOLS, ArchitectureGraph, Edge, Node
+from clearhead.inspection.architecture.marks import Places, spoken
 from clearhead.inspection.architecture.measures import Measures
 from clearhead.inspection.architecture.numbers import described, size
 from clearhead.pages import text
@@ -18,13 +20,14 @@ PILLS = {"input", "logits"}
 TIMES = "\u00d7"
 
 
-def draw(variants: Variants, title: str) -> str:
+def draw(variants: Variants, title: str, places: Places = MappingProxyType({})) -> str:
     """The `<svg>` element with all variants, of which a class shows one.
 
     Args:
         title: what the picture shows, for those who cannot see it.
+        places: the marks, by the names of their boxes.
     """
-    drawing = _Drawing(variants)
+    drawing = _Drawing(variants, places)
     width = max(layout.width for _, layout in variants.values())
     height = max(layout.height for _, layout in variants.values())
     actual = next(iter(variants))
@@ -57,8 +60,8 @@ def edge_text(graph: ArchitectureGraph, edge: Edge) -> str:
     )
 
 
-def spoken_names(variants: Variants, measures: Mapping[str, Measures]) -> dict[str, str]:
-    """The name of each box and each arrow, for those who hear the picture."""
+def spoken_names(variants: Variants, measures: Mapping[str, Measures], places: Places) -> dict[str, str]:
+    """The name of each box and each arrow, for those who hear the picture, and what is said of it."""
     names: dict[str, str] = {}
     for graph, layout in variants.values():
         for name, node in graph.nodes.items():
@@ -66,14 +69,16 @@ def spoken_names(variants: Variants, measures: Mapping[str, Measures]) -> dict[s
             names[name] = node.about + (f", {parameters:,} parameters" if parameters else "")
         names |= {edge.name: edge_text(graph, edge) for edge in graph.edges}
         names |= {f"{frame.stack}.blocks": f"Block, {frame.n_layers:,} times" for frame in layout.frames}
+    for name in places.keys() & names.keys():
+        names[name] += spoken(places[name])
     return names
 
 
 class _Drawing:
     """The elements of the picture."""
 
-    def __init__(self, variants: Variants) -> None:
-        self.variants = variants
+    def __init__(self, variants: Variants, places: Places) -> None:
+        self.variants, self.places = variants, places
         # Sibling graphs share their nodes, but for the final norm.
         merged = list(chain.from_iterable(graph.nodes.items() for graph, _ in variants.values()))
         self.all_nodes: dict[str, Node] = dict(reversed(merged))
@@ -101,7 +106,8 @@ class _Drawing:
             elements.append(
                 f'{behind}<rect class="frame" x="{box.x:g}" y="{box.y:g}" width="{box.width:g}" '
                 f'height="{box.height:g}" rx="14"/>'
-                f'<g class="node block" data-name="{text(name)}" transform="translate({x:g} {box.y - 12:g})">'
+                f'<g class="node block{self._marked(name)}" data-name="{text(name)}" '
+                f'transform="translate({x:g} {box.y - 12:g})">'
                 f'<rect width="92" height="24" rx="12"/><text x="46" y="12">Block {TIMES} {frame.n_layers:,}</text></g>'
             )
         return "".join(elements)
@@ -162,9 +168,12 @@ class _Drawing:
             radius = box.height / 2 if node.kind in PILLS or node.kind == "dropout" else 7
             shape = f'<rect width="{box.width:g}" height="{box.height:g}" rx="{radius:g}"/>'
         return (
-            f'<g class="node {node.kind}" data-name="{text(node.name)}" {where}>{shape}'
+            f'<g class="node {node.kind}{self._marked(node.name)}" data-name="{text(node.name)}" {where}>{shape}'
             f'<text class="label" x="{box.width / 2:g}" y="{box.height / 2:g}">{label(node.label)}</text></g>'
         )
+
+    def _marked(self, name: str) -> str:
+        return f" {self.places[name][0].status}" if name in self.places else ""
 
     def _box(self, node: Node) -> Box:
         return next(layout.boxes[node.name] for _, layout in self.variants.values() if node.name in layout.boxes)
@@ -183,7 +192,8 @@ class _Drawing:
         return (
             f'<g class="card {node.kind}" {self._moves(node.name)}>'
             f'<rect class="body" width="{CARD}" height="{box.height:g}" rx="12"/>'
-            f'<g class="node header" data-name="{text(node.name)}"><rect x="6" y="5" width="120" height="24" rx="7"/>'
+            f'<g class="node header{self._marked(node.name)}" data-name="{text(node.name)}">'
+            '<rect x="6" y="5" width="120" height="24" rx="7"/>'
             f'<text class="label" x="14" y="17">{text(node.label)}</text></g>'
             f'<text class="aside" x="{CARD - 12}" y="17">{text(_aside(self.graph, node))}</text>'
             f"{drawn}{nodes}</g>"

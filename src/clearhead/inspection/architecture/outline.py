@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from clearhead.inspection.architecture.drawing import TIMES
 from clearhead.inspection.architecture.equations import equations
 from clearhead.inspection.architecture.graph import SYMBOLS, ArchitectureGraph, Column, Node, SublayerPlan
+from clearhead.inspection.architecture.marks import Places
 from clearhead.inspection.architecture.mathml import equation
 from clearhead.inspection.architecture.measures import Measures
 from clearhead.inspection.architecture.numbers import described, size
@@ -23,6 +24,7 @@ class Outline:
     graph: ArchitectureGraph
     measures: Mapping[str, Measures]
     model: LanguageModel
+    places: Places = field(default_factory=dict)
     sources: list[SourceLines] = field(default_factory=list)
 
     def html(self, others: Sequence[tuple[ArchitectureGraph, Node]] = ()) -> str:
@@ -73,7 +75,7 @@ class Outline:
         side = "side by side, one sum" if column.parallel else "one after the other, each with its residual sum"
         about = (
             f'<div class="detail" data-detail="{text(path)}"><p class="name">Block {TIMES} {column.n_layers:,}</p>'
-            f'<p class="path"><code>{text(last)}</code></p>'
+            f'<p class="path"><code>{text(last)}</code></p>{self._marks(path)}'
             f"<p>{text(counted(len(column.sublayers), 'sublayer'))}, {side}: {parameters:,} parameters, "
             f"{flops:,} FLOPs per token in all blocks.</p>{code}</div>"
         )
@@ -112,8 +114,11 @@ class Outline:
         code = self._references(sources_of(graph, self.model, node))
         return (
             f'<div class="detail" data-detail="{text(node.name)}"><p class="name">{text(node.about)}</p>'
-            f"{where}{written}{gives}{costs}{code}</div>"
+            f"{where}{self._marks(node.name)}{written}{gives}{costs}{code}</div>"
         )
+
+    def _marks(self, name: str) -> str:
+        return "".join(mark.html() for mark in self.places.get(name, ()))
 
     def _references(self, sources: Sequence[SourceLines | None]) -> str:
         links = []

@@ -27,6 +27,13 @@ function showOverlay(name) {
   }
 }
 
+for (const button of document.querySelectorAll("[data-goto]")) {
+  button.addEventListener("click", () => {
+    const node = nodes.get(button.dataset.goto);
+    select(node);
+    focusOn(node);
+  });
+}
 for (const input of document.querySelectorAll("[name=variant]")) {
   input.addEventListener("change", () => showVariant(input.value));
 }

@@ -9,6 +9,7 @@ from clearhead.inspection.architecture.assembly import build_graph
 from clearhead.inspection.architecture.drawing import Variants, draw, spoken_names
 from clearhead.inspection.architecture.gradients import gradient_section
 from clearhead.inspection.architecture.layout import lay_out
+from clearhead.inspection.architecture.marks import Mark, Places, placed
 from clearhead.inspection.architecture.measures import Measures, measure, shallow_model
 from clearhead.inspection.architecture.numbers import compact, size
 from clearhead.inspection.architecture.outline import Outline
@@ -39,10 +40,11 @@ class ArchitectureReport(View):
     Args:
         config: of any architecture.
         name: what the model is called, such as its run's name; it may be any text.
+        marks: what is said of its parts, and is shown in their places.
     """
 
-    def __init__(self, config: ModelConfig, name: str = "") -> None:
-        self.config, self.name = config, name
+    def __init__(self, config: ModelConfig, name: str = "", marks: Sequence[Mark] = ()) -> None:
+        self.config, self.name, self.marks = config, name, marks
         self.model = shallow_model(config)
 
     @cached_property
@@ -63,6 +65,12 @@ class ArchitectureReport(View):
             own = graph.config == self.config
             measures = measure(graph, self.model if own else shallow_model(graph.config)) | measures
         return measures
+
+    @cached_property
+    def places(self) -> Places:
+        """The marks by the names of their boxes."""
+        first, _ = next(iter(self.variants.values()))
+        return placed(self.marks, first)
 
     @property
     def title(self) -> str:
@@ -94,7 +102,9 @@ class ArchitectureReport(View):
         return weigh(self.config).as_dict()
 
     def svg(self) -> str:
-        return draw(self.variants, f"Picture of the model {self.title}, whose content the list below has as well")
+        return draw(
+            self.variants, f"Picture of the model {self.title}, whose content the list below has as well", self.places
+        )
 
     @property
     def style(self) -> str:
@@ -116,11 +126,11 @@ class ArchitectureReport(View):
                 name: [round(min(1.0, value / largest), 4), show(value)] for name, value in values.items() if value
             }
         ends = {edge.name: [edge.source, edge.target] for graph, _ in self.variants.values() for edge in graph.edges}
-        return {"overlays": overlays, "names": spoken_names(self.variants, self.measures), "edges": ends}
+        return {"overlays": overlays, "names": spoken_names(self.variants, self.measures, self.places), "edges": ends}
 
     def main(self) -> str:
         first, _ = next(iter(self.variants.values()))
-        outline = Outline(first, self.measures, self.model)
+        outline = Outline(first, self.measures, self.model, self.places)
         others = [
             (graph, node)
             for graph, _ in list(self.variants.values())[1:]
@@ -131,6 +141,7 @@ class ArchitectureReport(View):
         return "".join(
             (
                 self._facts(),
+                self._marks(),
                 self._controls(),
                 f'<div class="stage"><div class="canvas">{self.svg()}</div>',
                 '<section id="panel" tabindex="0" aria-label="Details of what is selected"><p class="hint">'
@@ -145,6 +156,18 @@ class ArchitectureReport(View):
                 f"<h2>Source code</h2>{outline.source_html()}",
             )
         )
+
+    def _marks(self) -> str:
+        """Those that no box can show, and a list of buttons that lead to the others."""
+        whole = "".join(mark.html() for mark in self.places.get("", ()))
+        buttons = "".join(
+            f'<li><button type="button" class="closer" data-goto="{text(name)}">{text(mark.status)}: {text(mark.title)}'
+            f"</button> <code>{text(mark.module)}</code></li>"
+            for name, marks in self.places.items()
+            for mark in marks
+            if name and mark.status != "pass"
+        )
+        return whole + (f'<ul class="marks">{buttons}</ul>' if buttons else "")
 
     def _facts(self) -> str:
         config, costs = self.config, estimate_cost(self.config)

@@ -13,7 +13,7 @@ from clearhead.server.app import create_app
 from clearhead.server.http.errors import HttpError
 from clearhead.server.http.guard import OPENING
 from clearhead.server.studio import beams, frames, page, runs, trainings, views, xray
-from clearhead.server.studio.frames import Pages
+from clearhead.server.studio.frames import MadeOnce
 from clearhead.server.studio.records import Logs
 from clearhead.server.studio.runs import studio_runs
 from clearhead.server.studio.trainings import TrainingProcesses
@@ -29,16 +29,18 @@ async def open_once(request: Request) -> Response:
     return Response(status_code=303, headers={"Location": view, "Cache-Control": "no-store"})
 
 
-def create_studio(config: ServerConfig, views: Mapping[str, str] | None = None) -> Starlette:
-    """The ASGI application; `request.app.state` holds `logs`, `pages`, `trainings`, and what `create_app` puts there.
+def create_studio(config: ServerConfig, views: Mapping[str, str] | None = None, code: str | None = None) -> Starlette:
+    """The ASGI application; `request.app.state` holds `logs`, `results`, `trainings`, and what `create_app` puts there.
 
     Args:
         config: its limits; the address is `open_studio`'s.
         views: addresses with the token, by keys of which each works once.
+        code: a model that the doctor examines beside the runs, such as 'model.py:build'.
     """
     app = create_app(studio_runs, config, [*ROUTES, Route(f"{OPENING}{{key}}", open_once, methods=["GET"])])
     app.state.views = dict(views or {})
-    app.state.logs, app.state.pages, app.state.trainings = Logs(), Pages(), TrainingProcesses()
+    app.state.logs, app.state.results, app.state.trainings = Logs(), MadeOnce(), TrainingProcesses()
+    app.state.code = code
     app.state.reading = asyncio.Lock()  # of the logs
     app.state.watched = set[object]()  # an entry for each stream
     return app

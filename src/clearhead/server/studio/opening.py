@@ -18,6 +18,7 @@ def open_studio(
     run: str | None = None,
     config: ServerConfig | None = None,
     *,
+    code: str | None = None,
     browser: bool = True,
     on_ready: Callable[[str], None] = lambda url: None,
 ) -> signal.Signals | None:
@@ -26,6 +27,7 @@ def open_studio(
     Args:
         run: the name of the one that is shown first; the newest without it.
         config: the address and the limits. Without a token, one is drawn.
+        code: a model to examine, such as 'model.py:build'; what the doctor says of it is shown first.
         browser: whether to show it in this machine's browser.
         on_ready: is told the address, with the token, as soon as requests are answered.
 
@@ -41,7 +43,12 @@ def open_studio(
     from clearhead.server.studio.app import create_studio
 
     # What stands behind # is never sent: the page reads it, keeps the token and takes it out of the address.
-    view = f"/#{urlencode({'token': token, **({} if run is None else {'run': run})})}"
+    shown = {
+        "token": token,
+        **({} if run is None else {"run": run}),
+        **({"screen": "doctor", "code": "1"} if code else {}),
+    }
+    view = f"/#{urlencode(shown)}"
     key = secrets.token_urlsafe(TOKEN_BYTES)
 
     def ready(url: str) -> None:
@@ -49,4 +56,4 @@ def open_studio(
         if browser:  # whose arguments other users of the machine can read: this address works once
             Thread(target=webbrowser.open, args=(f"{url}{OPENING}{key}",), daemon=True).start()
 
-    return listen(lambda: create_studio(config, {key: view} if browser else {}), config, ready)
+    return listen(lambda: create_studio(config, {key: view} if browser else {}, code), config, ready)

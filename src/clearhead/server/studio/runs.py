@@ -57,14 +57,16 @@ def leads_out(folder: Path) -> bool:
 
 
 async def list_runs(request: Request) -> Response:
-    """All runs, the newest first."""
+    """All runs, the newest first; and the model of code that the studio was started with."""
     logs: Logs = request.app.state.logs
 
     def read() -> list[dict[str, object]]:
         return [summary_of(run, logs.of(run)) for run in islice(studio_runs(), MAX_RUNS)]
 
+    code, token = request.app.state.code, request.app.state.config.token
+    named = code and {"name": printable(code), "doctor": frame_address("/frame/code", token)}
     async with request.app.state.reading:
-        return JSONResponse({"runs": await asyncio.to_thread(read)})
+        return JSONResponse({"runs": await asyncio.to_thread(read), "code": named})
 
 
 async def show_curve(request: Request) -> Response:
@@ -85,6 +87,7 @@ async def show_curve(request: Request) -> Response:
             "speed": thinned(history.speeds),
             "samples": [{"step": sample.step, "text": printable(sample.text)} for sample in history.samples],
             "architecture": frame_address(f"/frame/architecture/{run.name}", token),
+            "judged": frame_address(f"/frame/judged/{run.name}", token),
             "doctor": frame_address(f"/frame/doctor/{run.name}", token),
         }
 

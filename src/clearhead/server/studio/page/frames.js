@@ -1,47 +1,53 @@
-// A page that is complete in itself, in a frame: the architecture, or what the doctor says.
+// A page that is complete in itself, in a frame of the studio.
 
-import { element, get, printable, refuse } from "/page/api.js";
+import { element, printable, refuse } from "/page/api.js";
 
-const WAITING = {
-  architecture: "Drawing the model…",
-  doctor: "Examining the model, which takes some seconds…",
-};
-const TITLES = { architecture: "The architecture", doctor: "What the doctor says" };
 const RETRY = 5000; // milliseconds
 
-export function setUpFrame(section, studio, kind) {
+// A frame below some controls. What it returns shows another page: `page` has its `key`, its `title`, the sentence that
+// is shown while it is `waiting`, and `address`, which finds out where it is.
+export function setUpFrame(section, studio) {
   const status = element("p", { role: "status" });
   let frame = null;
   let loaded = "";
   section.append(status);
 
-  // Whether a page that could not be had now may be had later: another is being made, or the model is still to come.
-  const mayCome = (error, run) => error.status === undefined || error.status === 429 || run.state !== "ready";
-
-  return async function show(now, run) {
-    const key = `${run.name} ${run.step} ${run.state}`;
-    if (loaded === key) return;
-    loaded = key;
+  function clear(sentence) {
     frame?.remove(); // it is of another run, or of what this one was
     frame = null;
-    status.textContent = run.state === "damaged" ? "This run is damaged." : WAITING[kind];
-    if (run.state === "damaged") return;
+    status.textContent = sentence;
+  }
+
+  async function show({ key, title, waiting, address, mayCome }) {
+    if (loaded === key) return;
+    loaded = key;
+    clear(waiting);
     try {
-      const detail = await get(`/studio/runs/${encodeURIComponent(run.name)}`);
+      const source = await address();
       // A frame does not say why it stays empty, so the page is asked for first; the server keeps it for the frame.
-      const response = await fetch(detail[kind]);
+      const response = await fetch(source);
       if (!response.ok) await refuse(response);
       await response.text();
       if (loaded !== key) return;
-      frame = element("iframe", { title: TITLES[kind], class: "page" });
+      frame = element("iframe", { title, class: "page" });
       frame.addEventListener("load", () => loaded === key && (status.textContent = ""));
-      frame.setAttribute("src", detail[kind]);
+      frame.setAttribute("src", source);
       section.append(frame);
     } catch (error) {
       if (loaded !== key) return;
       loaded = "";
       status.textContent = printable(error.message);
-      if (mayCome(error, run)) setTimeout(() => section.hidden || loaded || studio.refresh(), RETRY);
+      // What could not be had now may be had later: another page is being made, or the model is still to come.
+      if (error.status === undefined || error.status === 429 || mayCome) {
+        setTimeout(() => section.hidden || loaded || studio.refresh(), RETRY);
+      }
     }
-  };
+  }
+
+  function close(sentence) {
+    loaded = "";
+    clear(sentence);
+  }
+
+  return { show, close };
 }

@@ -2,7 +2,7 @@
 
 import { element, get, printable, token } from "/page/api.js";
 import { setUpAttention } from "/studio/page/attention.js";
-import { setUpFrame } from "/studio/page/frames.js";
+import { setUpArchitecture, setUpDoctor } from "/studio/page/model.js";
 import { setUpNext } from "/studio/page/next.js";
 import { setUpRuns } from "/studio/page/runs.js";
 import { change, chooseRun, headsOf, nameIn, onChange, state, takeToken, tell, toggledHead } from "/studio/page/state.js";
@@ -11,12 +11,12 @@ import { setUpXray } from "/studio/page/xray.js";
 
 const SCREENS = {
   runs: ["Runs", setUpRuns],
-  architecture: ["Architecture", (section, studio) => setUpFrame(section, studio, "architecture")],
+  architecture: ["Architecture", setUpArchitecture],
   xray: ["X-ray", setUpXray],
   attention: ["Attention", setUpAttention],
   next: ["Next token", setUpNext],
   write: ["Write", setUpWriting],
-  doctor: ["Doctor", (section, studio) => setUpFrame(section, studio, "doctor")],
+  doctor: ["Doctor", setUpDoctor],
 };
 const READS = ["xray", "attention", "next"]; // screens that read the text
 const WORDS = 6;
@@ -30,12 +30,14 @@ const message = document.getElementById("message");
 const prompt = document.getElementById("prompt");
 const { text, target } = prompt.elements;
 let runs = new Map();
+let code = null;
 let shown = "";
 takeToken(); // before anything is requested
 
 const studio = {
   runs: () => runs,
   run: () => runs.get(select.value),
+  code: () => code, // the model that the studio was started with, which is no run
   report(sentence) {
     message.hidden = !sentence;
     message.textContent = printable(sentence ?? "");
@@ -99,7 +101,8 @@ function fillPrompt(now, run) {
 onChange((now) => {
   if (runs.has(now.run)) select.value = now.run;
   const run = studio.run();
-  const name = run ? nameIn(screens, now.screen, "runs") : "runs";
+  const chosen = nameIn(screens, now.screen, "runs");
+  const name = run || (code && chosen === "doctor") ? chosen : "runs";
   summary.textContent = description(run);
   fillPrompt({ ...now, screen: name }, run);
   if (shown !== name) studio.report("");
@@ -128,8 +131,9 @@ let newest = 0;
 async function load() {
   const number = ++newest;
   try {
-    const { runs: list } = await get("/studio/runs");
+    const { runs: list, code: named } = await get("/studio/runs");
     if (number !== newest) return;
+    code = named;
     runs = new Map(list.map((run) => [run.name, run]));
     const chosen = select.value;
     select.replaceChildren(...list.map((run) => element("option", { value: run.name }, printable(run.name))));
