@@ -75,6 +75,33 @@ def test_no_number_stays_beside_another_text(show: Callable[..., Opened], screen
     shown.assert_quiet()
 
 
+NUMBERS = {
+    "attention": ("attention/weights", ".wall", ".detail"),
+    "xray": ("xray/values", ".steps", ".activation"),
+    "next": ("logits", "#prompt", ".odds"),
+    "write": ("beams", ".beams form", ".n-best"),
+}  # what brings a screen's numbers, what stands before they arrive, and what waits for them
+
+
+@pytest.mark.parametrize("screen", NUMBERS)
+def test_nothing_empty_is_shown_until_its_numbers_arrive(show: Callable[..., Opened], screen: str) -> None:
+    write_run(Path("runs/translator"), "seq2seq")
+    path, before, waiting = NUMBERS[screen]
+    run, text = ("translator", "the old dog") if screen == "write" else ("writer", "once")
+    shown = show(screen="runs", run=run)
+    shown.page.route(f"**/studio/{path}", lambda route: None)
+    with shown.page.expect_request(f"**/studio/{path}"):
+        shown.page.goto(re.sub("#.*", f"#screen={screen}&run={run}&text={text}", shown.page.url))
+    expect(shown.page.locator(before)).to_be_visible()
+    shown.assert_accessible()
+    assert shown.page.locator(":is(h2, button):visible:empty, canvas.map:not([aria-label]):visible").count() == 0
+    expect(shown.page.locator(waiting)).to_be_hidden()
+    shown.page.unroute(f"**/studio/{path}")  # what was held goes on
+    expect(shown.page.locator(waiting)).to_be_visible()
+    shown.assert_accessible()
+    shown.assert_quiet()
+
+
 @pytest.mark.parametrize("screen", ["architecture", "doctor"])
 def test_no_page_stays_under_the_name_of_a_damaged_run(show: Callable[..., Opened], screen: str) -> None:
     shown = show(screen=screen, run="writer")

@@ -21,7 +21,7 @@ export function setUpAttention(section, studio) {
   const [looking, looked] = [element("span", { class: "soft" }), element("span", {})];
   const strip = element("p", { class: "strip" }, looking, looked);
   const sums = element("div", { class: "cell", "aria-live": "polite" });
-  const detail = element("div", { class: "detail" }, element("div", {}, heading, element("p", { class: "buttons" }, off), large, pointed, strip), sums);
+  const detail = element("div", { class: "detail", hidden: "" }, element("div", {}, heading, element("p", { class: "buttons" }, off), large, pointed, strip), sums);
   const ribbons = setUpRibbons();
   const content = element("div", { hidden: "" }, wall, ribbons.node, detail);
   section.append(kinds, verdict, content);
@@ -73,7 +73,7 @@ export function setUpAttention(section, studio) {
     layer = { number: -1, weights: null };
     if (subject === next && next) return;
     subject = next;
-    content.hidden = kinds.hidden = true;
+    content.hidden = kinds.hidden = detail.hidden = true; // the enlarged head waits for its weights
   }
 
   async function drawHead(now) {
@@ -102,6 +102,7 @@ export function setUpAttention(section, studio) {
     chosen = [view.of, number, head];
     const [query, key] = [Math.max(0, numberOf(now.query, rows - 1)), numberOf(now.key, -1)];
     drawRow(start, Math.min(query, rows - 1), key);
+    detail.hidden = false;
     if (key >= 0 && key < columns && query < rows) await drawCell(now, number, head, query, key, mine);
     else sums.replaceChildren(element("p", { class: "hint" }, "Point at a cell, click it, or move over the map with the arrow keys: its numbers are written out here."));
   }

@@ -100,21 +100,26 @@ export function setUpBeams(studio) {
     penalty.textContent = alpha.toFixed(2);
     if (document.activeElement !== text) text.value = now.text ?? "";
     if (document.activeElement !== width) width.value = beams;
-    result.hidden = !now.text;
-    if (!now.text || (run.state !== "ready" && run.state !== "training")) return;
+    if (!now.text) read = "";
     const fields = JSON.stringify([run.name, run.step, now.text, beams]);
+    if (read !== fields) tree = null;
+    result.hidden = !tree; // no tree of another text stays under this one
+    if (!now.text || (run.state !== "ready" && run.state !== "training")) return;
     try {
       if (read !== fields) {
         read = fields;
-        tree = null;
         const answer = await post("/studio/beams", { model: run.name, text: now.text, beam_size: beams });
         if (read !== fields) return;
         tree = answer;
         studio.report("");
       }
-      if (tree) drawTree(drawList(alpha, numberOf(now.hypothesis, -1)));
+      if (!tree) return;
+      drawTree(drawList(alpha, numberOf(now.hypothesis, -1)));
+      result.hidden = false;
     } catch (error) {
+      if (read !== fields) return;
       read = "";
+      tree = null;
       result.hidden = true;
       studio.report(error.message);
     }

@@ -30,6 +30,14 @@ export function setUpXray(section, studio) {
     choose: (row, column) => change({ row, column: column + start }, { silent: true }),
     hint: "Point at a number, click it, or move over the map with the arrow keys.",
   });
+  const activation = element(
+    "div",
+    { class: "activation", hidden: "" },
+    heading,
+    element("div", { class: "fields" }, element("label", {}, "Activation ", choice), matrix),
+    large.node,
+    element("p", { class: "buttons" }, before, " ", after, " ", columns),
+  );
   const frame = element("div", { class: "wide-table steps-frame", tabindex: "0", role: "region", "aria-label": "The steps" }, table);
   const content = element(
     "div",
@@ -40,14 +48,7 @@ export function setUpXray(section, studio) {
       "div",
       { class: "xray" },
       element("div", {}, element("h2", {}, "Every step"), element("label", { class: "check" }, every, " also blocks that do the same as the one before"), frame),
-      element(
-        "div",
-        { class: "activation" },
-        heading,
-        element("div", { class: "fields" }, element("label", {}, "Activation ", choice), matrix),
-        large.node,
-        element("p", { class: "buttons" }, before, " ", after, " ", columns),
-      ),
+      activation,
     ),
   );
   section.append(verdict, content);
@@ -71,7 +72,7 @@ export function setUpXray(section, studio) {
     subject = next;
     read = drawn = drawnVectors = "";
     view = null;
-    content.hidden = true;
+    content.hidden = activation.hidden = true; // the large map waits for its numbers
     vectors.replaceChildren();
   }
 
@@ -162,6 +163,7 @@ export function setUpXray(section, studio) {
       chosen: chosen[0] >= 0 && chosen[1] >= 0 ? chosen : undefined,
       title: entry.name,
     });
+    activation.hidden = false;
   }
 
   choice.addEventListener("change", () => change({ activation: choice.value, matrix: null, start: null, row: null, column: null }));
