@@ -1,22 +1,33 @@
-"""The studio's first paint, and the attention wall of a model of GPT-2's layers and heads, in a real Chromium.
+"""The studio's first paint, its wall of heads for a model of GPT-2's shape, and what watching a training costs it.
 
-    python benchmarks/studio_speed.py --repeats 5
+    python benchmarks/studio_speed.py --repeats 5 --windows 8
 
-needs the extras `serve` and `test`, and a Chromium (or CHROMIUM names one).
+needs the extras `serve` and `test`, and a Chromium (or CHROMIUM names one). While a model trains in a process of its
+own, its page is opened and closed in turn, and the speed of the steps in each window is read from the training's log.
 """
 
 import argparse
+import json
 import os
 import shutil
+import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 GPT2 = {"n_layers": 12, "n_heads": 12, "d_model": 768, "d_ff": 3072, "block_size": 1024}
 TOKENS = 256
+PATIENCE = 300.0  # seconds
+WARM_UP = 60  # lines of the log before the first window
+WINDOW = 8.0  # seconds in which a training is watched, or is not
 PAINTED = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? null"
 
 
@@ -24,7 +35,9 @@ def main() -> None:
     """Measure, and print a row for each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5, help="of each measurement; the median is printed")
-    repeats = parser.parse_args().repeats
+    parser.add_argument("--windows", type=int, default=8, help="in which a training is watched; as many in which not")
+    args = parser.parse_args()
+    repeats = args.repeats
     sys.path.insert(0, str(TESTS))
     from playwright.sync_api import sync_playwright
     from run_folders import write_run
@@ -62,6 +75,7 @@ def main() -> None:
                 )
                 page.locator(".wall button[data-old]").wait_for(state="detached")
                 walls.append((time.perf_counter() - begin, time.process_time() - used))
+        watched = watch(browser, args.windows) if args.windows else []
         browser.close()
     print(f"first paint: {statistics.median(paints):.2f} s (asked: under 1)")
     print(f"the list of runs is there: {statistics.median(lists):.2f} s")
@@ -69,7 +83,55 @@ def main() -> None:
     print(
         f"wall of 12 x 12 heads at {TOKENS} tokens: {wall:.2f} s (asked: under 2); {processor:.2f} s of processor time"
     )
+    if watched:
+        unseen, seen, ratio = (statistics.median(column) for column in zip(*watched, strict=True))
+        print(f"a training's tokens per second: {unseen:,.0f} unseen, {seen:,.0f} while it is watched")
+        print(f"ratio of neighboring windows, median of {len(watched)}: {ratio:.3f} (asked: at least 0.98)")
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
+def watch(browser: "Browser", windows: int) -> list[tuple[float, float, float]]:
+    """Train the stories, and watch in every second window: tokens per second without, with, and their ratio."""
+    from running_server import running_app
+
+    from clearhead.config.serving import ServerConfig
+    from clearhead.server.studio.app import create_studio
+
+    seconds = 2 * windows * (WINDOW + 2)
+    command = [sys.executable, "-m", "clearhead", "train", "stories", "--preset", "tiny", "--out", "runs/watched"]
+    training = subprocess.Popen([*command, "--train.steps", "1000000", "--json"], stderr=subprocess.DEVNULL)
+    log, rates = Path("runs/watched/metrics.jsonl"), list[float]()
+    try:
+        with running_app(create_studio(ServerConfig(device="cpu", engine="eager"))) as url:
+            end = time.monotonic() + PATIENCE
+            while not log.exists() or len(log.read_text(encoding="utf-8").splitlines()) < WARM_UP:
+                assert time.monotonic() < end, "the training does not begin"
+                time.sleep(0.5)
+            page = browser.new_page()
+            end = time.monotonic() + seconds + PATIENCE
+            for number in range(2 * windows):
+                page.goto(f"{url}/#screen=runs&run=watched" if number % 2 else "about:blank")
+                time.sleep(2)  # until the page stands
+                begin = log.stat().st_size
+                time.sleep(WINDOW)
+                rates.append(speed_since(log, begin))
+                page.goto("about:blank")
+                assert time.monotonic() < end, "the machine is too busy"
+    finally:
+        training.send_signal(signal.SIGINT)
+        training.wait(PATIENCE)
+    pairs = zip(rates[::2], rates[1::2], strict=True)
+    return [(unseen, seen, seen / unseen) for unseen, seen in pairs]
+
+
+def speed_since(log: Path, begin: int) -> float:
+    """Tokens per second of the steps that a log tells of behind so many bytes, of whole lines alone."""
+    with log.open("rb") as lines:
+        lines.seek(begin)
+        text = lines.read().decode("utf-8")
+    records = [json.loads(line) for line in text.splitlines()[1:-1]]
+    steps = [record for record in records if record["kind"] == "step"]
+    return float(sum(record["tokens"] for record in steps) / sum(record["seconds"] for record in steps))
 
 
 if __name__ == "__main__":
