@@ -84,8 +84,8 @@ def main() -> None:
         f"wall of 12 x 12 heads at {TOKENS} tokens: {wall:.2f} s (asked: under 2); {processor:.2f} s of processor time"
     )
     if watched:
-        unseen, seen, ratio = (statistics.median(column) for column in zip(*watched, strict=True))
-        print(f"a training's tokens per second: {unseen:,.0f} unseen, {seen:,.0f} while it is watched")
+        alone, watched_rate, ratio = (statistics.median(column) for column in zip(*watched, strict=True))
+        print(f"a training's tokens per second: {alone:,.0f} alone, {watched_rate:,.0f} while it is watched")
         print(f"ratio of neighboring windows, median of {len(watched)}: {ratio:.3f} (asked: at least 0.98)")
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
@@ -121,7 +121,7 @@ def watch(browser: "Browser", windows: int) -> list[tuple[float, float, float]]:
         training.send_signal(signal.SIGINT)
         training.wait(PATIENCE)
     pairs = zip(rates[::2], rates[1::2], strict=True)
-    return [(unseen, seen, seen / unseen) for unseen, seen in pairs]
+    return [(alone, watched, watched / alone) for alone, watched in pairs]
 
 
 def speed_since(log: Path, begin: int) -> float:
