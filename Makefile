@@ -10,7 +10,7 @@ endif
 
 export CHROMIUM ?= $(shell command -v chromium)
 
-.PHONY: demo test setup lint types campaign browser docs benchmark benchmark-loss benchmark-training benchmark-gpu benchmark-translation benchmark-generation benchmark-native benchmark-starting benchmark-doctor experiments clean
+.PHONY: demo test setup lint types campaign browser docs lessons benchmark benchmark-loss benchmark-training benchmark-gpu benchmark-translation benchmark-generation benchmark-native benchmark-starting benchmark-doctor experiments clean
 
 demo: setup            ## train the default model on the built-in stories for two minutes, and let it write
 	$(BIN)/clearhead train stories --minutes 2
@@ -29,6 +29,9 @@ browser: setup         ## the pages in a real Chromium, which is installed where
 
 docs: setup            ## the site, into build/site/html, without a warning
 	$(BIN)/python docs/site/build.py
+
+lessons: setup         ## the lessons, executed at test size; SIZE=full at full size, into build/lessons
+	SIZE=$(SIZE) $(BIN)/python lessons/run.py
 
 benchmark: setup       ## generation beside the tutorials' own code
 	$(BIN)/python benchmarks/tutorial_speed.py
@@ -81,7 +84,7 @@ lint: setup
 
 types: setup           ## strict, on the library and on all that stands beside it
 	$(BIN)/mypy
-	set -e; for place in examples benchmarks docs/site tests/[a-z]*/ tests/*.py; do $(BIN)/mypy $$place; done
+	set -e; for place in examples benchmarks docs/site lessons/run.py tests/[a-z]*/ tests/*.py; do $(BIN)/mypy $$place; done
 
 setup: .venv/installed ## makes .venv and installs what the demo and the tests need
 

@@ -2,10 +2,12 @@
 
 project = "Clearhead"
 author = "The Clearhead authors"
-extensions = ["myst_parser"]
-source_suffix = {".md": "markdown"}
+extensions = ["myst_nb", "mathml"]
+source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb"}
+nb_execution_mode = "off"
+html_math_renderer = "mathml"
 myst_heading_anchors = 4
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
 html_theme = "furo"
 html_title = "Clearhead"
 html_show_sphinx = False

@@ -1,4 +1,4 @@
-"""The pages of the site: those of `docs`, the benchmarks' tables, and what is generated from the library itself.
+"""The pages of the site: those of `docs`, the lessons, the benchmarks' tables, and what the library itself generates.
 
 A verb's page comes from its parser, an option's line from its model, a symptom's page from the doctor's catalogue, the
 Python reference from the docstrings: none of them can say something else than the program does.
@@ -6,6 +6,7 @@ Python reference from the docstrings: none of them can say something else than t
 
 import importlib
 import inspect
+import json
 import re
 import shutil
 from argparse import SUPPRESS
@@ -23,6 +24,7 @@ from clearhead.options import Options
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
 RESULTS = ROOT / "benchmarks" / "results"
+LESSONS = ROOT / "lessons"
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])+)\]\(([^)\s]+)\)")
 GUIDES = (
     ("Start", ("start",)),
@@ -46,6 +48,13 @@ def write_pages(folder: Path) -> None:
     (folder / "results").mkdir()
     for path in (*RESULTS.glob("*.md"), *RESULTS.glob("*.svg")):
         _copy(path, folder / "results" / path.name, "../")
+    (folder / "lessons").mkdir()
+    for path in _lessons():
+        notebook = json.loads(path.read_text(encoding="utf-8"))
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "markdown":
+                cell["source"] = _linked("".join(cell["source"]), path, "../")
+        (folder / "lessons" / path.name).write_text(json.dumps(notebook), encoding="utf-8")
     for name, page in _generated():
         path = folder / f"{name}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,8 +65,16 @@ def _copy(source: Path, target: Path, up: str) -> None:
     if source.suffix != ".md":
         shutil.copy(source, target)
         return
-    page = source.read_text(encoding="utf-8")
-    target.write_text(LINK.sub(lambda match: _link(match, source, up), page), encoding="utf-8")
+    target.write_text(_linked(source.read_text(encoding="utf-8"), source, up), encoding="utf-8")
+
+
+def _lessons() -> list[Path]:
+    """The lessons with their outputs, which `lessons/run.py --keep` wrote."""
+    return sorted((LESSONS / "outputs").glob("*.ipynb"))
+
+
+def _linked(page: str, source: Path, up: str) -> str:
+    return LINK.sub(lambda match: _link(match, source, up), page)
 
 
 def _link(match: "re.Match[str]", source: Path, up: str) -> str:
@@ -66,7 +83,10 @@ def _link(match: "re.Match[str]", source: Path, up: str) -> str:
     if "://" in address or address.startswith("#"):
         return match[0]
     name, separator, anchor = address.partition("#")
-    path = (source.parent / name).resolve()
+    folder = LESSONS if source.suffix == ".ipynb" else source.parent  # a kept lesson links as the lesson itself does
+    path = (folder / name).resolve()
+    if (kept := LESSONS / "outputs" / f"{path.stem}.ipynb").exists() and path.parent == LESSONS:
+        return f"[{label}]({up}lessons/{kept.name}{separator}{anchor})"
     if path.parent == DOCS:
         return f"[{label}]({up}{path.name}{separator}{anchor})"
     if path.parent == RESULTS:
@@ -80,8 +100,11 @@ def _link(match: "re.Match[str]", source: Path, up: str) -> str:
 
 def _generated() -> Iterator[tuple[str, str]]:
     """Name and text of each page that is generated."""
+    start, *guides = GUIDES
     groups = [
-        *((title, pages) for title, pages in GUIDES),
+        start,
+        ("Lessons", tuple(f"lessons/{path.stem}" for path in _lessons())),
+        *guides,
         ("Symptoms", ("symptoms/index",)),
         ("Reference", ("commands", "verbs/index", "options/index", "faults", "reference/index")),
         ("Measured", ("measured", "results/index")),
