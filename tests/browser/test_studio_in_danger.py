@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import tokenizers
 from child_processes import PATIENCE, Child
 from filelock import FileLock
 from hostile_texts import hostile_texts
@@ -17,8 +18,10 @@ from playwright.sync_api import Browser, expect
 from real_browser import TIMEOUT, Opened, opened
 from run_folders import write_run
 from running_server import running_app
+from tokenizers import decoders, models, pre_tokenizers
 
 from clearhead.config.serving import ServerConfig
+from clearhead.data import Tokenizer
 from clearhead.server.studio.app import create_studio
 from clearhead.workflows.runs.folder import RunFolder
 
@@ -121,6 +124,32 @@ def test_500_samples_of_a_log_are_shown_as_texts(chromium: Browser, address: str
                 log.write(record(step) + json.dumps({"kind": "sample", "step": step, "text": text}) + "\n")
             log.flush()
             expect(shown.page.locator(".live h2")).to_contain_text(f"after step {step}")
+            assert_unharmed(shown)
+
+
+def hostile_tokenizer(separator: str) -> Tokenizer:
+    """Its tokens are the hostile texts that a field of a form leaves as they are; a separator stands between them."""
+    texts = dict.fromkeys(text.encode("utf-8", "ignore").decode("utf-8") for text in hostile_texts())
+    tokens = ["[unknown]", *(text for text in texts if text and not set(text) & {separator, "\r"})]
+    library = tokenizers.Tokenizer(models.WordLevel({token: id for id, token in enumerate(tokens)}, tokens[0]))
+    library.pre_tokenizer = pre_tokenizers.Split(separator, "removed")
+    library.decoder = decoders.Fuse()
+    return Tokenizer(library)
+
+
+@pytest.mark.parametrize(("screen", "drawn"), [("attention", ".wall button"), ("next", ".odds li"), ("xray", ".steps")])
+def test_tokens_may_be_any_texts(chromium: Browser, address: str, screen: str, drawn: str) -> None:
+    tokenizer, count = hostile_tokenizer("\u241f"), 60
+    write_run(Path("runs/hostile"), tokenizer=tokenizer)
+    tokens = [tokenizer.decode([id]) for id in range(1, tokenizer.vocab_size)]
+    assert len(tokens) > 400
+    with opened(chromium, f"{address}#token={TOKEN}&screen={screen}&run=hostile") as shown:
+        for start in range(0, len(tokens), count):
+            text = "\u241f".join(tokens[start : start + count])
+            shown.page.locator("#prompt [name=text]").fill(text)
+            shown.page.locator("#prompt button[type=submit]").click()
+            expect(shown.page.locator("#screen-" + screen + " > [role=status]").first).not_to_have_text("Reading…")
+            expect(shown.page.locator(f"#screen-{screen} {drawn}").first).to_be_visible()
             assert_unharmed(shown)
 
 
