@@ -19,7 +19,7 @@ demo: setup            ## train the default model on the built-in stories for tw
 test: setup            ## the whole suite but the campaigns, on two cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-campaign: setup        ## the long tests: kill -9 at random moments, real trainings
+campaign: setup        ## the long tests: kill -9 at random moments, real trainings, every case of every law
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m campaign
 
 browser: setup         ## the pages in a real Chromium, which is installed where apt-get may; CHROMIUM names another

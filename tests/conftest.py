@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from sampled_cases import leave_to_the_campaign
 
 # A background shell starts its jobs with Ctrl-C ignored, and so would be the processes that tests start and interrupt.
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -46,6 +47,12 @@ def folder_of_compiled_code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def compiled_code(folder_of_compiled_code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Native code is kept for the tests after this one."""
     monkeypatch.setenv("CLEARHEAD_CACHE", str(folder_of_compiled_code))
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` chooses
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test with many cases the suite runs some, and the campaign the others."""
+    leave_to_the_campaign(items)
 
 
 def pytest_collection_finish() -> None:

@@ -179,6 +179,7 @@ NARROWED = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("argv", "change", "id"), NARROWED, ids=str)
 def test_a_narrowed_examination_does_not_deny_what_the_whole_one_finds(
     argv: list[str], change: tuple[str, str], id: str, call_here: Caller

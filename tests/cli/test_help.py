@@ -79,6 +79,7 @@ def test_the_first_help_names_every_verb(call: Caller) -> None:
         assert all(f" {verb} {about}" in shown for verb, about in VERBS.items())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("columns", [60, 80, 200])
 @pytest.mark.parametrize("verb", [*VERBS, None])
 def test_help_fits_the_terminal(verb: str | None, columns: int, call: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

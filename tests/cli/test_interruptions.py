@@ -68,7 +68,9 @@ def test_sigterm_while_the_text_is_prepared_leaves_nothing() -> None:
     assert not list(Path("runs").iterdir())
 
 
-@pytest.mark.parametrize("environment", [{}, FORCED], ids=["lines", "bar"])
+@pytest.mark.parametrize(
+    "environment", [pytest.param({}, id="lines"), pytest.param(FORCED, id="bar", marks=pytest.mark.campaign)]
+)
 def test_when_the_pipe_is_closed_it_stops_and_saves(environment: dict[str, str]) -> None:
     write_text()
     argv = ["train", "my.txt", "--out", "run", "--train.eval_every", "5", *ENDLESS]
@@ -108,6 +110,7 @@ def test_a_pipe_whose_end_another_thread_met_stops_the_training(monkeypatch: pyt
         console.shown.end()
 
 
+@pytest.mark.campaign
 def test_stopped_with_nobody_to_tell_it_saves() -> None:
     """Both pipes are closed, and it is told twice to stop."""
     write_text()
@@ -123,6 +126,7 @@ def test_stopped_with_nobody_to_tell_it_saves() -> None:
     assert Path("run/report.html").exists()
 
 
+@pytest.mark.campaign
 def test_a_second_signal_does_not_cut_the_saving_off() -> None:
     write_text()
     with start("train", "my.txt", "--out", "run", *ENDLESS) as training:

@@ -77,6 +77,7 @@ def special_in(ids: list[int], folder: Path, plain: tuple[str, ...] = ()) -> lis
     return [i for i in ids if i in special - {library.token_to_id("<unk>")}]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_harmless_messages_are_encoded_as_transformers_does(kind: str, name: str, tmp_path: Path) -> None:
@@ -94,6 +95,7 @@ def test_harmless_messages_are_encoded_as_transformers_does(kind: str, name: str
                 assert encoder.encode(messages, reply=reply) == expected, messages
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_special_token_comes_from_a_message(kind: str, name: str, tmp_path: Path) -> None:
@@ -112,6 +114,7 @@ def test_no_special_token_comes_from_a_message(kind: str, name: str, tmp_path: P
             assert special_in(ids, tmp_path) == special_in(encoder.encode(harmless), tmp_path), messages
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("token", SPECIAL)
 def test_a_message_of_a_special_token_is_its_characters(kind: str, token: str, tmp_path: Path) -> None:
@@ -130,6 +133,7 @@ def test_a_long_message_of_special_tokens_takes_time_in_proportion(kind: str, tm
     assert special_in(ids, tmp_path) == special_in(encoder.encode([ChatMessage("user", "hello")]), tmp_path)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_a_chat_that_cannot_fit_is_refused_unread(kind: str, name: str, tmp_path: Path) -> None:

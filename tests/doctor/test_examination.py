@@ -49,6 +49,7 @@ OWN: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("options", OWN, ids=str)
 def test_our_own_models_are_healthy(options: dict[str, Any]) -> None:
     report = check(build_model(ModelConfig.read(SHAPE, options), seed=1), level="standard")

@@ -91,6 +91,7 @@ def kinds() -> Iterator[Any]:
         yield pytest.param(*kind, marks=() if is_in_suite else pytest.mark.campaign)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("positions", "norm", "norm_position", "feedforward"), [*kinds()])
 def test_healthy_models_of_every_kind_pass(positions: str, norm: str, norm_position: str, feedforward: str) -> None:
     options = {"positions": positions, "norm": norm, "norm_position": norm_position, "feedforward": feedforward}
@@ -98,6 +99,7 @@ def test_healthy_models_of_every_kind_pass(positions: str, norm: str, norm_posit
     assert report.passed, report.line()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "options",
     [

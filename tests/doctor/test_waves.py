@@ -102,6 +102,7 @@ class Placed(Waved):
         return logits
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("place", ["buffer", "attribute", "anew"])
 @pytest.mark.parametrize("name", TABLES)
 def test_wavelengths_form_one_series(name: str, place: str) -> None:

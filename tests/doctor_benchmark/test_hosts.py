@@ -40,6 +40,7 @@ def other(tokens: Tensor) -> Tensor:
     return (tokens - 2) % (SMALLEST - 3) + 3
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("host", CAUSAL + SEQ2SEQ)
 def test_a_later_token_moves_no_earlier_output_and_every_output_depends_on_its_own(host: str) -> None:
     model = healthy(host)
@@ -62,6 +63,7 @@ def test_every_output_sees_every_token(host: str) -> None:
         assert (logits(host, model, changed) - before).abs().amax(dim=(0, 2)).min() > 1e-5
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_row_does_not_depend_on_its_neighbors(host: str) -> None:
     model = healthy(host)
@@ -91,6 +93,7 @@ def test_the_cache_gives_what_the_whole_sequence_gives() -> None:
     torch.testing.assert_close(calls["logits in pieces"](model), calls["logits"](model), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_fresh_models_loss_is_that_of_guessing(host: str) -> None:
     torch.manual_seed(3)

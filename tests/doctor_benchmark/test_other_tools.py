@@ -16,6 +16,7 @@ def test_every_host_has_a_batch() -> None:
     assert set(BATCHES) == set(HOSTS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_batch_fits_its_host_and_its_loss_is_that_of_guessing(host: str) -> None:
     torch.manual_seed(3)

@@ -56,6 +56,7 @@ def test_a_fault_runs_and_differs_from_its_healthy_twin(fault: Fault, tmp_path: 
         assert any(within(path, pattern) for path in paths), f"there is no module {pattern}"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("host", HOSTS)
 def test_a_host_does_not_differ_from_itself(host: str, tmp_path: Path) -> None:
     same = tmp_path / "same.py"

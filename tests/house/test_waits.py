@@ -27,10 +27,13 @@ def waits_without_limit(source: str) -> Iterator[str]:
             yield f"line {node.lineno}: {ast.unparse(node)[:80]}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
-def test_every_wait_has_a_limit(path: Path) -> None:
-    waits = list(waits_without_limit(path.read_text(encoding="utf-8")))
-    assert not waits, f"give each a timeout, or use tests/child_processes.py: {waits}"
+def test_every_wait_has_a_limit() -> None:
+    waits = [
+        f"{path.relative_to(TESTS)}, {wait}"
+        for path in FILES
+        for wait in waits_without_limit(path.read_text(encoding="utf-8"))
+    ]
+    assert not waits, "give each a timeout, or use tests/child_processes.py:\n" + "\n".join(waits)
 
 
 WITHOUT_LIMIT = [

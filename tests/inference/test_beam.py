@@ -78,6 +78,7 @@ def test_a_beam_that_holds_everything_is_exhaustive_search(alpha: float, seed: i
         assert_same(hypotheses, [h for part in (finished, cut) for h in sorted(part, key=lambda h: -h.score)])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 @pytest.mark.parametrize("vocab_size", [4, 7])
 @pytest.mark.parametrize("alpha", [0.0, 1.0])

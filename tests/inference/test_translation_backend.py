@@ -87,6 +87,7 @@ def test_one_that_is_not_installed_is_asked_for(monkeypatch: pytest.MonkeyPatch)
     assert search(texts) == beam_search(model, texts, config, end=END)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("engine", ["auto", "ctranslate2"])
 @pytest.mark.parametrize("error", [ImportError, OSError, RuntimeError, ValueError])
 @pytest.mark.parametrize("failing", ["import_module", "TemporaryDirectory", "save_ctranslate2", "Translator"])

@@ -91,6 +91,7 @@ def test_every_architecture_has_its_costs() -> None:
     assert set(COSTS) == set(MODELS) == set(get_args(ModelConfig.model_fields["architecture"].annotation))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("architecture", TRANSFORMERS)
 @pytest.mark.parametrize("seed", range(40))
 def test_parameters_by_part_are_those_of_the_built_model(seed: int, architecture: str) -> None:
@@ -134,6 +135,7 @@ def test_the_tutorial_shape_has_813440_parameters() -> None:
     assert estimate_cost(config).parameters == 813_440
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("architecture", TRANSFORMERS)
 @pytest.mark.parametrize("seed", range(20))
 def test_flops_are_those_torch_counts(seed: int, architecture: str) -> None:
@@ -153,6 +155,7 @@ def test_a_window_shortens_attention_only() -> None:
 UNABLE = {"lbfgs", "optimizer", "sparseadam"}  # they refuse a model's parameters or their gradients
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("architecture", MODELS)
 @pytest.mark.parametrize("optimizer", sorted({*OPTIMIZERS, *torch_classes()} - UNABLE))
 def test_optimizer_bytes_are_those_of_its_state(optimizer: str, architecture: str) -> None:
@@ -168,6 +171,7 @@ def test_optimizer_bytes_are_those_of_its_state(optimizer: str, architecture: st
     assert estimate_cost(model_config, train).bytes["optimizer"] == 4 * numbers
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("feedforward", ["relu", "gelu", "silu", "relu2", "swiglu"])
 @pytest.mark.parametrize("norm", listed_choices()["norm"])
 @pytest.mark.parametrize("architecture", TRANSFORMERS)
@@ -220,6 +224,7 @@ def test_totals_are_sums_of_what_is_listed() -> None:
     assert of["generation"] == of["weights"] + of["kv_cache"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
 @pytest.mark.parametrize("architecture", MODELS)
 @pytest.mark.parametrize("devices", [1, 2, 3, 8])

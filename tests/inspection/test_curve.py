@@ -100,6 +100,7 @@ def test_every_validation_point_has_its_mark() -> None:
     assert marks.count("o") == 4
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("height", range(8, 30))
 def test_a_mark_on_the_line_is_drawn_on_the_line(height: int) -> None:
     line = tuple((float(step), 4.0 * 0.98**step) for step in range(101))

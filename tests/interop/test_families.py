@@ -55,6 +55,7 @@ def every(names: Iterable[str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in names for seed in SEEDS])
 
 
+@pytest.mark.sampled
 @every(FAMILIES)
 def test_logits_are_those_of_transformers(case: Case) -> None:
     model, folder = case
@@ -64,6 +65,7 @@ def test_logits_are_those_of_transformers(case: Case) -> None:
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.sampled
 @every(DECODERS)
 def test_padding_on_either_side_changes_nothing(case: Case) -> None:
     model, folder = case
@@ -77,6 +79,7 @@ def test_padding_on_either_side_changes_nothing(case: Case) -> None:
         torch.testing.assert_close(logits[real], expected[real], rtol=0, atol=1e-5)
 
 
+@pytest.mark.sampled
 @every(DECODERS)
 def test_twenty_greedy_tokens_are_equal(case: Case) -> None:
     model, folder = case
@@ -92,6 +95,7 @@ def test_twenty_greedy_tokens_are_equal(case: Case) -> None:
     assert torch.equal(tokens, expected)
 
 
+@pytest.mark.sampled
 @every(FAMILIES)
 def test_there_and_back_is_bit_identical(name: str, case: Case) -> None:
     model, folder = case
@@ -104,6 +108,7 @@ def test_there_and_back_is_bit_identical(name: str, case: Case) -> None:
     assert (folder / "again" / "model.safetensors").read_bytes() == written
 
 
+@pytest.mark.sampled
 @every(FAMILIES)
 def test_in_float64_too(name: str, seed: int, tmp_path: Path) -> None:
     model = random_model(random_config(name, seed), seed).double()
@@ -118,6 +123,7 @@ def test_in_float64_too(name: str, seed: int, tmp_path: Path) -> None:
         assert torch.equal(load(tmp_path)(*inputs), model(*inputs))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_folder_that_transformers_wrote_is_read(name: str, tied: bool, tmp_path: Path) -> None:
@@ -144,6 +150,7 @@ def test_a_folder_that_transformers_wrote_is_read(name: str, tied: bool, tmp_pat
         assert torch.equal(to_foreign(link, state)[link.unread_rows :], written[link.unread_rows :])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
 def test_every_table_is_its_own_reverse(family: Family, seed: int) -> None:
@@ -158,6 +165,7 @@ def test_every_table_is_its_own_reverse(family: Family, seed: int) -> None:
     assert not any(tensor.any() for tensor in own_weights.values())  # biases that only the family has
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(200))
 def test_a_config_has_a_family_or_an_obstacle(seed: int) -> None:
     draw, listed = random.Random(seed), listed_choices()

@@ -46,6 +46,7 @@ def filled_up(ids: Tensor, lengths: list[int], pad_id: int | None) -> Tensor:
     return ids.masked_fill(torch.arange(ids.shape[1]) >= torch.tensor(lengths)[:, None], pad_id)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_rows_that_are_filled_up(side: str, case: Case) -> None:
     model, folder = case

@@ -43,6 +43,7 @@ def random_ids(vocab_size: int, columns: int, seed: int) -> Tensor:
     return torch.randint(vocab_size, (16, columns), generator=torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(20))
 @torch.inference_mode()
 def test_of_a_translator(seed: int) -> None:
@@ -55,6 +56,7 @@ def test_of_a_translator(seed: int) -> None:
     assert loss == pytest.approx(math.log(config.vocab_size), rel=0.02)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(20))
 @torch.inference_mode()
 def test_of_a_translator_that_copies(seed: int) -> None:
@@ -65,6 +67,7 @@ def test_of_a_translator_that_copies(seed: int) -> None:
     assert loss.item() == pytest.approx(math.log(config.vocab_size), rel=0.02)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(20))
 @torch.inference_mode()
 def test_of_an_encoder(seed: int) -> None:

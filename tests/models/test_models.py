@@ -73,6 +73,7 @@ def drawn_like(name: str, tied: bool, architecture: str) -> float:
     return 0.02
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("architecture", ["decoder", "encoder", "encoder_decoder"])
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("feedforward", ["relu", "swiglu"])
@@ -160,6 +161,7 @@ def test_a_tied_head_is_the_embedding() -> None:
     assert extra == 300 * 64
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("architecture", MODELS)
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "rope", "alibi", "none"])
 def test_only_learned_numbers_are_saved(positions: str, architecture: str) -> None:

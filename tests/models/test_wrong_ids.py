@@ -36,6 +36,7 @@ ASKS: dict[str, Ask] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", WRONG)
 @pytest.mark.parametrize("name", ASKS)
 @torch.inference_mode()

@@ -30,6 +30,7 @@ def written_out(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor, bias
     return weights / weights.sum(-1, keepdim=True).clamp(min=1e-300) @ value
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("form", ["none", "causal", "tensor"])
 @pytest.mark.parametrize("biased", [False, True])
@@ -47,6 +48,7 @@ def test_against_the_formula(n_kv_heads: int, form: str, biased: bool) -> None:
     torch.testing.assert_close(output, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("learning", [False, True])

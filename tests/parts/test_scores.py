@@ -31,6 +31,7 @@ def result_and_gradients(output: Tensor, parts: Sequence[Tensor]) -> list[Tensor
     return [output, *torch.autograd.grad(output, parts, draw(*output.shape, seed=9))]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("form", ["none", "causal", "one for all", "one a row"])
 @pytest.mark.parametrize("scale", [None, 1.0])

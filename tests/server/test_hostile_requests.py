@@ -137,6 +137,7 @@ def assert_harmless(answer: bytes) -> int | None:
     return status
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("path", POSTS)
 def test_hostile_bodies(port: int, path: str, name: str) -> None:
@@ -149,6 +150,7 @@ def test_hostile_heads(port: int, name: str) -> None:
     assert_harmless(exchange(port, HEADS[name].replace("\n", "\r\n").encode("latin-1")))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD"])
 @pytest.mark.parametrize("path", POSTS)
 def test_wrong_methods(port: int, path: str, method: str) -> None:

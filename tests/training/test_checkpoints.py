@@ -46,6 +46,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", *TORCHS])
 def test_what_is_loaded_is_what_was_saved(tied: bool, optimizer: str, tmp_path: Path) -> None:
@@ -63,6 +64,7 @@ def test_what_is_loaded_is_what_was_saved(tied: bool, optimizer: str, tmp_path: 
     assert all(torch.equal(tensor, other_mover.state[name]) for name, tensor in mover.state.items())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", *TORCHS])
 @pytest.mark.parametrize("stop", [0, 1, 5])
 def test_a_resumed_training_is_the_one_that_never_stopped(optimizer: str, stop: int, tmp_path: Path) -> None:
@@ -128,6 +130,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize("file", sorted(FILES))
 def test_a_damaged_newest_is_passed_over_with_a_sentence(

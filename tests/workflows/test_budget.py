@@ -56,6 +56,7 @@ def simulated(
     raise AssertionError
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("minutes", [0.5, 2, 10])
 @pytest.mark.parametrize("slower", [0.2, 0.7, 1, 1.5, 5])
 @pytest.mark.parametrize("from_step", [0, 200])

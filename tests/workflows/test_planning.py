@@ -46,6 +46,7 @@ def planned(characters: int, preset_name: str | None = None, options: dict[str, 
     return plan(merge({"train": {"steps": 30}}, options or {}), preset_name, None, text).config
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("characters", SIZES)
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_preset_fits_every_text(name: str, characters: int) -> None:

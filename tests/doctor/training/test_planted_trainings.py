@@ -9,6 +9,7 @@ from training_loops import watched, written
 NAMED = [f"{planted.id}-{planted.host}-{number}" for number, planted in enumerate(PLANTED)]
 
 
+@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore::UserWarning")  # torch warns of some of them itself
 @pytest.mark.parametrize("planted", PLANTED, ids=NAMED)
 def test_every_planted_fault_is_found(planted: Planted, tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ HOSTILE_HOSTS = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", ["/", "/healthz", "/page/x.js", "/secret"])
 @pytest.mark.parametrize("host", HOSTILE_HOSTS)
 def test_a_foreign_name_is_refused_everywhere(host: str, path: str) -> None:
@@ -90,6 +91,7 @@ def test_a_server_on_all_addresses_has_every_address_but_no_other_name(everywher
         assert client.get("/secret", headers={"Host": host, **BEARER}).status_code == status, host
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("origin", "status"),
     [

@@ -49,6 +49,7 @@ def listed(client: TestClient) -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in response.json()["runs"]}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("path", ROUTES)
 @pytest.mark.parametrize(
     "headers",
