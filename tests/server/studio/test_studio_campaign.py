@@ -85,4 +85,4 @@ def test_two_studios_and_a_training_do_not_disturb_each_other(tmp_path: Path, mo
         assert not re.search("Traceback", json.dumps(here.ask("/studio/trainings")))
         for child in (one_child, other_child):
             child.process.send_signal(signal.SIGTERM)
-            child.process.wait(PATIENCE)
+            child.process.wait(timeout=PATIENCE)
