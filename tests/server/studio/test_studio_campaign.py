@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from urllib.error import HTTPError
 
 import pytest
-from child_processes import Child
+from child_processes import Child, read_before
 from hostile_texts import hostile_texts
 from run_folders import write_run
 
@@ -33,7 +33,10 @@ class Studio:
 
     def __init__(self, child: Child) -> None:
         assert child.process.stdout is not None
-        self.url = json.loads(child.process.stdout.readline())["url"].partition("/#")[0]
+        line, end = b"", time.monotonic() + PATIENCE
+        while not line.endswith(b"\n"):
+            line += read_before(child.process.stdout.fileno(), end)
+        self.url = json.loads(line)["url"].partition("/#")[0]
 
     def ask(self, path: str, body: object = None) -> Any:
         """The answer to a request, which must be one."""
