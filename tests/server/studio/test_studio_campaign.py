@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from urllib.error import HTTPError
 
 import pytest
-from child_processes import Child, read_before
+from child_processes import Child
 from hostile_texts import hostile_texts
 from run_folders import write_run
 
@@ -32,11 +32,8 @@ class Studio:
     """A studio that runs, as its address."""
 
     def __init__(self, child: Child) -> None:
-        assert child.process.stdout is not None
-        line, end = b"", time.monotonic() + PATIENCE
-        while not line.endswith(b"\n"):
-            line += read_before(child.process.stdout.fileno(), end)
-        self.url = json.loads(line)["url"].partition("/#")[0]
+        child.wait_for("\n")
+        self.url = json.loads(child.printed.splitlines()[0])["url"].partition("/#")[0]
 
     def ask(self, path: str, body: object = None) -> Any:
         """The answer to a request, which must be one."""
