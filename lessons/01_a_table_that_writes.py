@@ -402,3 +402,5 @@ assert loss_of(wrong.weight.detach(), val_pairs) > counted_val + 1
 #   V.
 # - [characters](../src/clearhead/data/tokenizers/characters.py): `stoi` and `itos`, fast.
 # - In [the studio](../docs/studio.md), train the preset `bigram` on a text of yours and watch its curve stop.
+#
+# Next: [the averaging trick](02_the_averaging_trick.py).
