@@ -231,3 +231,22 @@ def test_the_doctor_leads_to_the_architecture_where_a_box_tells_what_was_checked
     expect(frame.locator("h1")).to_contain_text("writer", timeout=3 * TIMEOUT)
     shown.assert_accessible()
     shown.assert_quiet()
+
+
+def test_a_step_and_its_box_on_the_picture_are_chosen_together(show: Callable[..., Opened]) -> None:
+    block = "stack.blocks.1"
+    shown = show(screen="xray", run="writer", text="once", activation=f"{block}.self_attention.part.attention")
+    heading = shown.page.locator(".activation h2")
+    expect(heading).to_have_text(f"{block}.self_attention.part.attention")
+    shown.page.locator(".diagram summary").click()
+    picture = shown.page.frame_locator(".diagram iframe")
+    chosen = picture.locator("[aria-pressed=true]")
+    expect(chosen).to_have_attribute("data-name", "stack.blocks.0.self_attention.part.attention", timeout=3 * TIMEOUT)
+    picture.locator("[data-name='stack.blocks.0.feedforward.part.up']").click()
+    expect(heading).to_have_text(f"{block}.feedforward.part.up")  # of the block that was shown
+    shown.page.locator(f".steps [data-name='{block}.self_attention.norm']").or_(
+        shown.page.locator(".steps [data-name='stack.blocks.0.self_attention.norm']")
+    ).first.click()
+    expect(chosen).to_have_attribute("data-name", "stack.blocks.0.self_attention.norm")
+    shown.assert_accessible()
+    shown.assert_quiet()

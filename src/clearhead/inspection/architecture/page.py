@@ -20,7 +20,7 @@ from clearhead.inspection.view import Row, View
 from clearhead.pages import text
 from clearhead.wording import counted
 
-SCRIPTS = ("picture.js", "keyboard.js", "overlays.js")
+SCRIPTS = ("picture.js", "keyboard.js", "overlays.js", "linked.js")
 OVERLAYS = {"parameters": "Parameters", "flops": "FLOPs", "n_bytes": "Bytes", "activation": "Activations"}
 ARCHITECTURES = {
     "decoder": "A decoder-only Transformer",
@@ -126,7 +126,12 @@ class ArchitectureReport(View):
                 name: [round(min(1.0, value / largest), 4), show(value)] for name, value in values.items() if value
             }
         ends = {edge.name: [edge.source, edge.target] for graph, _ in self.variants.values() for edge in graph.edges}
-        return {"overlays": overlays, "names": spoken_names(self.variants, self.measures, self.places), "edges": ends}
+        return {
+            "overlays": overlays,
+            "names": spoken_names(self.variants, self.measures, self.places),
+            "edges": ends,
+            "tensors": {name: node.tensor for graph, _ in self.variants.values() for name, node in graph.nodes.items()},
+        }
 
     def main(self) -> str:
         first, _ = next(iter(self.variants.values()))

@@ -49,5 +49,16 @@ export function setUpFrame(section, studio) {
     clear(sentence);
   }
 
-  return { show, close };
+  // To the page in the frame, which listens to nobody else.
+  function tell(message) {
+    frame?.contentWindow.postMessage(message, location.origin);
+  }
+
+  function hear(listener) {
+    window.addEventListener("message", (event) => {
+      if (frame && event.source === frame.contentWindow && event.origin === location.origin) listener(event.data);
+    });
+  }
+
+  return { show, close, tell, hear };
 }

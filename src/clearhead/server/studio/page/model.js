@@ -5,7 +5,7 @@ import { setUpFrame } from "/studio/page/frames.js";
 import { change } from "/studio/page/state.js";
 
 const DAMAGED = "This run is damaged.";
-const DRAWING = "Drawing the model…";
+export const DRAWING = "Drawing the model…";
 const EXAMINING = "Examining the model, which takes some seconds…";
 
 async function addressOf(run, kind) {
@@ -13,7 +13,7 @@ async function addressOf(run, kind) {
 }
 
 // The page of a run, which is another one after every change of the run.
-function pageOf(run, kind, title, waiting) {
+export function pageOf(run, kind, title, waiting) {
   return {
     key: `${kind} ${run.name} ${run.step} ${run.state}`,
     title,

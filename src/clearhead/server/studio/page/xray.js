@@ -1,6 +1,7 @@
 // Through the model: the tokens of a text, the vectors that they begin with, every step, and the numbers of each.
 
 import { element, post, printable } from "/page/api.js";
+import { setUpDiagram } from "/studio/page/diagram.js";
 import { setUpHeat } from "/studio/page/heat.js";
 import { floats, noticed, visible } from "/studio/page/maps.js";
 import { change, headsOf, numberOf, state } from "/studio/page/state.js";
@@ -38,12 +39,15 @@ export function setUpXray(section, studio) {
     large.node,
     element("p", { class: "buttons" }, before, " ", after, " ", columns),
   );
+  const choose = (name) => change({ activation: name, matrix: null, start: null, row: null, column: null });
+  const diagram = setUpDiagram(studio, choose);
   const frame = element("div", { class: "wide-table steps-frame", tabindex: "0", role: "region", "aria-label": "The steps" }, table);
   const content = element(
     "div",
     { hidden: "" },
     sides,
     vectors,
+    diagram.node,
     element(
       "div",
       { class: "xray" },
@@ -118,7 +122,7 @@ export function setUpXray(section, studio) {
       const operation = element("td", {}, row.operation);
       if (row.activation) {
         const button = element("button", { type: "button", class: "link", "data-name": row.activation, title: `Show ${row.activation}` }, row.operation);
-        button.addEventListener("click", () => change({ activation: row.activation, matrix: null, start: null, row: null, column: null }));
+        button.addEventListener("click", () => choose(row.activation));
         operation.replaceChildren(button);
       }
       const texts = [`(${row.axes.join(", ")})`, row.shape.join(" × ") || "1", row.bytes ? size(row.bytes) : "view", row.parameters ? row.parameters.toLocaleString("en") : "", row.line];
@@ -129,13 +133,14 @@ export function setUpXray(section, studio) {
     choice.replaceChildren(...view.activations.map((entry) => element("option", { value: entry.name }, `${entry.name} (${entry.shape.join(" × ")})`)));
   }
 
-  async function drawActivation(now, mine) {
+  async function drawActivation(now, run, mine) {
     const known = new Map(view.activations.map((entry) => [entry.name, entry]));
     const entry = known.get(now.activation) ?? view.activations.find((other) => other.name.endsWith(".input")) ?? view.activations[0];
     const index = Math.min(numberOf(now.matrix, 0), entry.matrices - 1);
     start = numberOf(now.start, 0) < entry.columns ? Math.floor(numberOf(now.start, 0) / view.width) * view.width : 0;
     for (const button of table.querySelectorAll("[data-name]")) button.setAttribute("aria-pressed", button.dataset.name === entry.name);
     choice.value = entry.name;
+    diagram.show(run, entry.name, [...known.keys()]);
     matrix.hidden = entry.matrices < 2;
     const part = BY_HEADS.test(entry.name) ? "head" : "matrix";
     matrix.replaceChildren(...Array.from({ length: entry.matrices }, (_, number) => element("option", { value: number }, `${part} ${number}`)));
@@ -166,7 +171,7 @@ export function setUpXray(section, studio) {
     activation.hidden = false;
   }
 
-  choice.addEventListener("change", () => change({ activation: choice.value, matrix: null, start: null, row: null, column: null }));
+  choice.addEventListener("change", () => choose(choice.value));
   matrix.addEventListener("change", () => change({ matrix: matrix.value }));
   before.addEventListener("click", () => change({ start: Math.max(0, start - view.width), column: null }));
   after.addEventListener("click", () => change({ start: start + view.width, column: null }));
@@ -198,7 +203,7 @@ export function setUpXray(section, studio) {
         if (mine !== generation) return;
         drawnVectors = read;
       }
-      await drawActivation(now, mine);
+      await drawActivation(now, run, mine);
     } catch (error) {
       if (mine !== generation) return;
       clear();
