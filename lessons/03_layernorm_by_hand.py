@@ -327,3 +327,5 @@ assert deviations[4] < 0.1
 # - [the checks](../docs/checks.md) of the doctor, which follow dependencies through a whole model.
 # - In [the studio](../docs/studio.md), start two trainings that differ in `model.norm` and lay their curves over each
 #   other.
+#
+# Next: [where am I](04_where_am_i.py).
