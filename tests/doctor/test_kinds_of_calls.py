@@ -101,10 +101,21 @@ class Conditioned(nn.Module):
         return self.head(self.body(x + self.picture(features)[:, None]))  # type: ignore[no-any-return]
 
 
+class Counted(LeftBehind):
+    """Ids and how many of each row are real, in one argument."""
+
+    def forward(self, batch: tuple[Tensor, Tensor]) -> Tensor:  # type: ignore[override]
+        ids, counts = batch
+        mask = torch.cat([torch.arange(int(max(counts)))[None] >= int(count) for count in counts])
+        x = self.table(ids) + self.places(torch.arange(ids.shape[1]))
+        return self.rate(self.body(x, src_key_padding_mask=mask))  # type: ignore[no-any-return]
+
+
 CALLS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "by position": (Clouds, "model(*0=ids as 3 numbers in rows, *1=ids as 3 numbers in rows), one output for each row"),
     "dicts in a dict": (Matching, "model({...}), one output for each row"),
     "codes": (Codebooks, "model(codes=ids as 2 ids in rows)"),
+    "ids and lengths": (Counted, "model(batch=ids as a pair with lengths)"),
     "one graph": (OneGraph, "model(nodes=ids as 6 numbers), one output for each row, 1 at a time"),
     "a vector for a row": (Conditioned, "model(features=numbers (B, 24), ids)"),
     "nothing returned": (LeftBehind, "the output of rate in model(ids)"),

@@ -105,25 +105,30 @@ def test_a_name_alone_proves_neither_a_kind_nor_a_polarity() -> None:
 
 
 class Thrown(TinyBert):
-    """Reads numbers, and masks its scores or a copy that it throws away."""
+    """Reads numbers, and masks its scores, with a number, or a copy that it throws away; or the weights as well."""
 
-    def __init__(self, keeps: bool) -> None:
+    def __init__(self, keeps: bool, score: float = -torch.inf, *, again: bool = False) -> None:
         super().__init__()
-        self.keeps, self.enter = keeps, nn.Linear(12, D)
+        self.keeps, self.score, self.again, self.enter = keeps, score, again, nn.Linear(12, D)
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         x = self.enter(x) + self.places.weight[: x.shape[1]]
         x = x + x.mean(1, keepdim=True)
         scores = self.q(x) @ self.k(x).mT / D**0.5
         future = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
-        masked = scores.masked_fill(future, float("-inf"))
-        return self.head(x + (masked if self.keeps else scores).softmax(-1) @ self.v(x))  # type: ignore[no-any-return]
+        masked = scores.masked_fill(future, self.score)
+        weights = (masked if self.keeps else scores).softmax(-1)
+        weights = weights.masked_fill(future, 0.0) if self.again else weights
+        return self.head(x + weights @ self.v(x))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("keeps", [True, False])
-def test_a_mask_whose_result_nobody_reads(keeps: bool) -> None:
-    failed = {finding.check: finding.id for finding in check(Thrown(keeps)).findings if finding.status == "fail"}
-    assert failed.get("discarded") == (None if keeps else "M01"), failed
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [(Thrown(True), None), (Thrown(False), "M01"), (Thrown(True, 1e-9), "M01"), (Thrown(True, 1e-9, again=True), None)],
+)
+def test_a_mask_that_hides_nothing(model: nn.Module, found: str | None) -> None:
+    failed = {finding.check: finding.id for finding in check(model).findings if finding.status == "fail"}
+    assert failed.get("discarded") == found, failed
 
 
 class Latents(TinyBert):

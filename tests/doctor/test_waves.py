@@ -73,6 +73,10 @@ TABLES: dict[str, tuple[Callable[[int, int], Tensor], str]] = {
         lambda d, n: paired(series(d, 2), series(d, 2) * 10000 ** (-2 / d), n),
         "different speeds",
     ),
+    "sines alone, and an exponent for each column": (
+        lambda d, n: (torch.arange(n)[:, None] * 10000 ** (-2 * torch.arange(d) / d)).sin(),
+        "longer than 10000",
+    ),
     "right, but for padding": (lambda d, n: unplaced(halves(d, n)), ""),
     "an exponent for each column, and padding": (
         lambda d, n: unplaced(paired(series(d, 2), series(d, 2) * 10000 ** (-2 / d), n)),

@@ -123,7 +123,8 @@ def role_of(filler: str) -> str:
 
 
 OF_ROW = re.compile(r"numbers \(B, (\d+)\)")
-PAIRED = ("a pair with positions", "(B, T, 2) with positions")
+WITH_LENGTHS = "a pair with lengths"
+PAIRED = ("a pair with positions", "(B, T, 2) with positions", WITH_LENGTHS)
 
 
 def filler_of(name: str) -> Filler:
@@ -143,6 +144,8 @@ def filler_of(name: str) -> Filler:
             return ids.numpy()
         if form not in PAIRED:
             return as_numbers(ids, name)
+        if form == WITH_LENGTHS:
+            return ids, inputs.kept(role == "source").sum(1)
         positions = torch.arange(ids.shape[0 if time_first else 1]).expand(ids.shape[::-1] if time_first else ids.shape)
         pair = ids, (positions.t() if time_first else positions).clone()
         return pair if form == PAIRED[0] else torch.stack(pair, -1)
@@ -189,5 +192,5 @@ PLAIN = [  # what reads no tokens
 ]  # fmt: skip
 TOKENS = (
     "ids", "ids as 1 ids", "ids as 1 ids in rows", "ids as an array", "ids as a pair with positions",
-    "ids as (B, T, 2) with positions",
+    "ids as a pair with lengths", "ids as (B, T, 2) with positions",
 )  # fmt: skip

@@ -18,6 +18,7 @@ FAST = 1.05  # step of a wave from one position to the next, of its own size; on
 SHARE = 0.25  # of the columns of a table, from which on they are reported
 MOST = 0.5  # of the columns, from which on they tell no positions apart for certain
 TURNS = re.compile(r"cos|sin(?!u)|rot|rope|freq", re.I)  # tables that rotate hold their columns twice
+SAYS_BASE = re.compile(r"\b(10000(\.0?)?|1e\+?0?4|10_000(\.0)?)\b")
 BASE = 10_000.0  # of the wavelengths, where nobody says otherwise
 SAME = 0.02  # of the whole range of logarithms: two wavelengths that are one
 OTHER = 0.15  # of the same: two ranges that are not one
@@ -127,9 +128,12 @@ def _series(table: Tensor, code: str) -> tuple[str, float] | None:
     """
     table = _with_origin(table.double())
     sines, cosines = (table[:, (table[0] - at).abs() < 1e-6] for at in (0.0, 1.0))  # at position 0
-    if min(sines.shape[1], cosines.shape[1]) < NARROW // 2 or sines.shape[1] + cosines.shape[1] < table.shape[1]:
-        return None
     of_sines = [_frequency(column, of_sine=True) for column in sines.T]
+    if min(sines.shape[1], cosines.shape[1]) < NARROW // 2 or sines.shape[1] + cosines.shape[1] < table.shape[1]:
+        slow = sum(0 < w < BASE ** -(1 + OTHER) for w in of_sines) / table.shape[1]
+        if slow < SHARE or not SAYS_BASE.search(code) or not _is_wave(sines, of_sines):
+            return None
+        return f"its code says 10000, but {slow:.0%} of its waves are longer than 10000 times the shortest", slow
     of_cosines = [_frequency(column, of_sine=False) for column in cosines.T]
     known = [(w, v) for w, v in zip(of_sines, of_cosines, strict=False) if w and v]
     if len(known) < NARROW // 2 or not all(map(_is_wave, (sines, cosines), (of_sines, of_cosines))):
@@ -145,7 +149,7 @@ def _series(table: Tensor, code: str) -> tuple[str, float] | None:
         return "its wavelengths form no geometric series", float((slopes - slopes.mean()).abs().max())
     base = math.exp(-float(slopes.mean()) * sines.shape[1])
     off = abs(math.log(base) / math.log(BASE) - 1)
-    if off > OTHER and re.search(r"\b(10000(\.0?)?|1e4|10_000(\.0)?)\b", code):
+    if off > OTHER and SAYS_BASE.search(code):
         return f"its code says 10000, but its wavelengths form a series to the base {base:.3g}", off
     return None
 
