@@ -48,7 +48,10 @@ def _no_lower(subject: Subject) -> Iterator[tuple[ModuleCall, str]]:
         if number is None or not number > NO_LOWER or softmax is None:
             continue
         if not any(calls[reader].name in FILLING | MULTIPLY for reader in flow.readers(softmax)):
-            yield call, f"{call.name} gives what it hides the score {number:g}, which the softmax after it does not hide"
+            yield (
+                call,
+                f"{call.name} gives what it hides the score {number:g}, which the softmax after it does not hide",
+            )
 
 
 def _is_triangle(mask: Tensor) -> bool:
