@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import cross_entropy, softplus
 
 from clearhead.doctor import Spec, check
 from clearhead.doctor.calling import find_convention
@@ -47,10 +47,11 @@ class Matching(nn.Module):
 
 
 class Codebooks(nn.Module):
-    """Several ids at each place, as rows of codes (B, codes, T)."""
+    """Several ids at each place, as rows of codes (B, codes, T). What is named after a length need be no number."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.window_size = [2, 2]
         self.tables = nn.ModuleList([nn.Embedding(V, D), nn.Embedding(30, D)])
         self.body, self.places, self.head = body(), nn.Embedding(64, D), nn.Linear(D, V)
 
@@ -111,6 +112,20 @@ class Counted(LeftBehind):
         return self.rate(self.body(x, src_key_padding_mask=mask))  # type: ignore[no-any-return]
 
 
+class Taught(LeftBehind):
+    """It returns the loss of the next tokens alone, and reads all but the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rate = nn.Linear(D, V)
+
+    def forward(self, ids: Tensor) -> Tensor:  # type: ignore[override]
+        T = ids.shape[1] - 1
+        x = self.table(ids[:, :-1]) + self.places(torch.arange(T))
+        mask = nn.Transformer.generate_square_subsequent_mask(T)
+        return cross_entropy(self.rate(self.body(x, mask=mask)).flatten(0, 1), ids[:, 1:].flatten())
+
+
 CALLS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "by position": (Clouds, "model(*0=ids as 3 numbers in rows, *1=ids as 3 numbers in rows), one output for each row"),
     "dicts in a dict": (Matching, "model({...}), one output for each row"),
@@ -118,6 +133,7 @@ CALLS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "ids and lengths": (Counted, "model(batch=ids as a pair with lengths)"),
     "one graph": (OneGraph, "model(nodes=ids as 6 numbers), one output for each row, 1 at a time"),
     "a vector for a row": (Conditioned, "model(features=numbers (B, 24), ids)"),
+    "a loss alone": (Taught, "the output of rate in model(ids)"),
     "nothing returned": (LeftBehind, "the output of rate in model(ids)"),
 }
 

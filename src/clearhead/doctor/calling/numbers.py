@@ -193,8 +193,8 @@ def _settings(model: nn.Module) -> Iterator[tuple[str, object]]:
 
 def lengths_told(model: nn.Module) -> list[int]:
     """Lengths of rows that it holds by name."""
-    lengths = (value for name, value in _settings(model) if LENGTH_NAMES.search(name))
-    return [length for length in dict.fromkeys(lengths) if type(length) is int and 1 < length <= 128]
+    lengths = (value for name, value in _settings(model) if LENGTH_NAMES.search(name) and type(value) is int)
+    return [length for length in dict.fromkeys(lengths) if 1 < length <= 128]
 
 
 def numbers_of(model: nn.Module) -> list[int]:

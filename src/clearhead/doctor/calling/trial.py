@@ -144,7 +144,7 @@ def try_call(
     with attempt() as attempted, torch.no_grad():
         located = with_output(model, convention, inputs, value, sizes.get("ids"))
         if located is None and (located := _with_inner(model, convention, inputs, value, sizes.get("ids"))):
-            value, of_fewer = (located.raw(model, batch) for batch in (inputs, fewer))
+            value, of_fewer = (replace(located, drops_last=False).raw(model, batch) for batch in (inputs, fewer))
         if located is not None and located.gives == "tokens":
             located = _as_for_fewer(located, fewer, of_fewer)
         if located is None:
