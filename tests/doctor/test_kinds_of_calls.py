@@ -143,5 +143,6 @@ def test_a_way_to_call_it_is_learned_and_nobody_healthy_is_accused(name: str) ->
     build, sentence = CALLS[name]
     torch.manual_seed(0)
     model = build()
-    assert find_convention(perturbed(model, 0), Spec()).convention.sentence == sentence
+    known = find_convention(perturbed(model, 0), Spec())
+    assert (known.convention.sentence, known.T < 20) == (sentence, True)
     assert not [finding for finding in check(model).findings if finding.status == "fail"]
