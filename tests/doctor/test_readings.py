@@ -122,6 +122,23 @@ class Mixing(Tokens):
         return self.read(ids, torch.ones_like(triangle(ids)))
 
 
+class Judged(Mixing):
+    """Steps, each seen by all, in the light of two series of numbers, neither of which is called a source."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.act = nn.Linear(5, V), nn.Linear(3, V)
+
+    def forward(self, states: Tensor, acts: Tensor, steps: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(steps) + (self.enter(states) + self.act(acts)).mean(1, keepdim=True)
+
+
+def test_two_series_of_numbers_make_no_target() -> None:
+    report = check(Judged())
+    assert ("M01", "warn") in statuses(report), report
+    assert not {id for id, status in statuses(report) if status == "fail"}
+
+
 class MixingLM(Mixing):
     """Its class is called a language model."""
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from clearhead.doctor.calling.inputs import role_of
 from clearhead.doctor.calling.names import SOURCE, TARGET, Call, fillers_of_aside
+from clearhead.doctor.calling.numbers import holds_numbers
 from clearhead.doctor.calling.trial import CallAttempt, try_call
 from clearhead.doctor.probes.tracing import quiet
 from clearhead.doctor.problems import attempt
@@ -42,7 +43,8 @@ def _says_its_kind(subject: Subject) -> bool:
     if subject.kind == "seq2seq":
         named = {role_of(filler): name for name, filler in subject.convention.call}
         is_named = SOURCE.search(named.get("source", "")) or TARGET.search(named.get("ids", ""))
-        is_told_apart = subject.convention.reads_words("ids") != subject.convention.reads_words("source")
+        sources = [filler for _, filler in subject.convention.call if role_of(filler) == "source"]
+        is_told_apart = len(sources) == 1 and subject.convention.reads_words("ids") == holds_numbers(sources[0])
         return bool(is_named or is_told_apart or subject.convention.dicts)
     reasons, is_ours = subject.assumed_kind.reasons, any("causal" in filler for _, filler in subject.convention.call)
     is_clear = not is_ours and len(reasons) > 1 and not reasons[-1].startswith("although")
