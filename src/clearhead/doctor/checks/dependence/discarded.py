@@ -42,7 +42,9 @@ def _no_lower(subject: Subject) -> Iterator[tuple[ModuleCall, str]]:
     flow = Flow(calls)
     for index, call in enumerate(calls):
         value = call.argument(2, "value") if call.name in FILLING else None
-        number = float(value) if isinstance(value, int | float) or (isinstance(value, Tensor) and value.dim() == 0) else None
+        number = (
+            float(value) if isinstance(value, int | float) or (isinstance(value, Tensor) and value.dim() == 0) else None
+        )
         softmax = next((at for at in flow.readers(index) if calls[at].name == "softmax"), None)
         if number is None or not number > NO_LOWER or softmax is None:
             continue
