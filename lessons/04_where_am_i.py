@@ -142,7 +142,7 @@ torch.testing.assert_close(house(x).norm(dim=-1), x.norm(dim=-1))  # turning cha
 # ## ALiBi and relative biases
 #
 # One can also leave the tokens alone and change the scores. ALiBi subtracts the distance, times a slope of the head:
-# $2^{-8/H}, 2^{-16/H}, \dots$. A steep head sees its neighbors only, a flat one the whole text.
+# $2^{-8/H}, 2^{-16/H}, \ldots$. A steep head sees its neighbors only, a flat one the whole text.
 
 # %%
 slopes = torch.tensor([2.0 ** (-8 * (head + 1) / 4) for head in range(4)])
@@ -307,7 +307,7 @@ torch.testing.assert_close(waves[:-7] @ shift.T, waves[7:], atol=1e-4, rtol=0)
 # So a head could learn "seven back" as a matrix. Rotary positions apply that matrix themselves.
 
 # %% [markdown]
-# **2.** Turn neighbors $(0, 1), (2, 3), \dots$ instead of $(i, i + K/2)$. Show that it gives the same scores if the
+# **2.** Turn neighbors $(0, 1), (2, 3), \ldots$ instead of $(i, i + K/2)$. Show that it gives the same scores if the
 # rows of queries and keys are put in another order, and other scores if they are not.
 
 # %% tags=["hide-cell"]

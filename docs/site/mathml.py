@@ -3,8 +3,11 @@
 from typing import Any
 
 from docutils import nodes
-from docutils.utils.math import latex2mathml
+from docutils.utils.math import MathError, latex2mathml
 from sphinx.application import Sphinx
+from sphinx.util.logging import getLogger
+
+logger = getLogger(__name__)
 
 
 def visit_inline(writer: Any, node: nodes.math) -> None:
@@ -16,7 +19,10 @@ def visit_block(writer: Any, node: nodes.math_block) -> None:
 
 
 def _write(writer: Any, node: nodes.Element, as_block: bool) -> None:
-    writer.body.append(latex2mathml.tex2mathml(node.astext(), as_block=as_block))
+    try:
+        writer.body.append(latex2mathml.tex2mathml(node.astext(), as_block=as_block))
+    except MathError as error:
+        logger.warning("no MathML for %r: %s", node.astext(), error, location=node)
     raise nodes.SkipNode
 
 

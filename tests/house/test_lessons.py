@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 LESSONS = sorted((ROOT / "lessons").glob("[0-9][0-9]_*.py"))
 KEPT = ROOT / "lessons" / "outputs"
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
+CODE = re.compile(r"```.*?```|`[^`]*`", re.DOTALL)
+FORMULA = re.compile(r"\$\$[^$]+\$\$|\$[^$\n]+\$")
 MAX_BYTES = 500_000
 Cell = tuple[str, str, tuple[str, ...]]  # its kind, source and tags
 
@@ -57,3 +59,11 @@ def test_a_lesson_has_three_answers_and_its_links_lead_somewhere(lesson: Path) -
     links = [link for link in LINK.findall(prose) if "://" not in link]
     assert "../docs/studio.md" in links
     assert [link for link in links if not (lesson.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_its_formulas_can_be_written_as_mathml(lesson: Path) -> None:
+    latex2mathml = pytest.importorskip("docutils.utils.math.latex2mathml")
+    prose = "\n".join(line[2:] for line in lesson.read_text(encoding="utf-8").splitlines() if line.startswith("# "))
+    for formula in FORMULA.findall(CODE.sub("", prose)):
+        latex2mathml.tex2mathml(formula.strip("$"))
