@@ -1,4 +1,4 @@
-"""The level 'deep': more draws, and bfloat16."""
+"""The level 'deep': bfloat16."""
 
 from pathlib import Path
 
@@ -31,17 +31,3 @@ def test_positions_that_are_rounded_grow_worse_and_healthy_ones_do_not(tmp_path:
 def test_a_number_that_half_precision_cannot_hold(tmp_path: Path) -> None:
     path = write(tmp_path, "gpt", ('float("-inf")', '-3.4e38 if att.dtype == torch.float32 else float("nan")'))
     assert deep(made(path), "M09")["M09"].status == "warn"
-
-
-def test_what_shows_in_rows_of_one_length_alone_is_found(tmp_path: Path) -> None:
-    leak = "self.mask[:, :, :T, :T] * (T != 28) + 1.0 * (T == 28) == 0"
-    path = write(tmp_path, "gpt", ("self.mask[:, :, :T, :T] == 0", leak))
-    assert not check(made(path), level="standard").findings
-    assert deep(made(path), "M01").verdict == "faulty"
-
-
-def test_more_draws_are_told(tmp_path: Path) -> None:
-    report = deep(made(write(tmp_path, "llama")), "A10")
-    assert not report.findings, str(report)
-    assert "3 more draws of weights and tokens" in report.paths
-    assert "rows of 96 tokens" in report.paths

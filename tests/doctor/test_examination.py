@@ -144,7 +144,6 @@ def test_only_makes_what_it_rests_on_and_nothing_else(tmp_path: Path) -> None:
         "norms",
         "dependencies",
         "paths",
-        "again",
     }
 
 

@@ -169,7 +169,8 @@ def test_every_id_of_a_check_is_in_the_catalogue_and_every_entry_has_a_check() -
 
 
 def test_no_entry_of_the_catalogue_is_without_a_check() -> None:
-    assert set(CATALOGUE) <= COVERED | OF_A_TRAINING
+    judged_only = {"A07", "M21", "P04"}  # words of those who judge; no check looks for what no stranger had
+    assert set(CATALOGUE) - COVERED - OF_A_TRAINING == judged_only
 
 
 @pytest.mark.parametrize("id", CATALOGUE)

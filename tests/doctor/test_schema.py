@@ -57,5 +57,5 @@ def test_a_loss() -> None:
 
 
 def test_what_only_a_training_shows_is_not_looked_for_in_a_model(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"T01, .* shows in no model; watch the training"):
+    with pytest.raises(UsageError, match=r"T01, .* is looked for in no model; .* watch the training"):
         doctor.check(made(write(tmp_path, "gpt")), only=["T01"])

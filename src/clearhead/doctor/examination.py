@@ -26,7 +26,7 @@ from clearhead.errors import UsageError
 
 NAMES = frozenset(check.name for check in CHECKS)
 LEFT_BEHIND = ("D18", "K06", "T08")  # by a call: in inputs, in caches, in the model
-OF_LENGTHS = ("lengths", "left padding", "caches", "generations", "samplings")  # compare rows of unequal lengths
+OF_LENGTHS = ("caches", "generations")  # compare rows of unequal lengths
 
 
 def check(
@@ -45,7 +45,7 @@ def check(
     Args:
         model: yours; its calling convention is inferred by calling a copy.
         spec: what it is meant to be; what is not said is read from it and told as an assumption.
-        level: quick; standard looks at longer rows of large models as well; deep takes more draws.
+        level: quick; standard looks at longer rows of large models as well; deep computes in bfloat16.
         only: ids of the catalogue, or names of checks; the checks that can find them, and those that these rest on, are
             made. Every fault that they find is told, whichever it is.
         seed: of the inputs and of the noise on the copy's weights.
@@ -96,7 +96,7 @@ def chosen(only: Sequence[str]) -> list[Check[Subject]]:
     names = {check.name for check in CHECKS if set(only) & {check.name, *check.covers}}
     if not names:
         raise UsageError(
-            f"{only[0]}, {CATALOGUE[only[0]].title}, is a fault of a training and shows in no model; "
+            f"{only[0]}, {CATALOGUE[only[0]].title}, is looked for in no model; if it is a fault of a training, "
             "watch the training: 'clearhead doctor train SCRIPT'"
         )
     for check_ in reversed(CHECKS):

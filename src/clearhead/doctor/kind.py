@@ -36,10 +36,11 @@ Vote = tuple[Kind, float, str]  # a kind, the weight of what suggests it, and wh
 
 @dataclass(frozen=True)
 class Hints:
-    """Votes for a kind, none of which needs the model to run."""
+    """Votes for a kind, none of which needs the model to run. `code`: of the model's own classes, see `code_of`."""
 
     votes: tuple[Vote, ...]
     of_transformers: bool = False
+    code: str = ""
 
     @property
     def lead(self) -> float:
@@ -78,7 +79,8 @@ def hints_of(model: nn.Module) -> Hints:
         votes.append(("bidirectional", 3 if ENCODER_NAME.search(name) else 2, f"it is called {name}"))
     if setting(model, "is_decoder") is True:
         votes.append(("causal", 2, "its config says is_decoder"))
-    text = f"{type(model).__doc__ if type(model).__doc__ != nn.Module.__doc__ else ''} {code_of(model)}"
+    code = code_of(model)
+    text = f"{type(model).__doc__ if type(model).__doc__ != nn.Module.__doc__ else ''} {code}"
     if _is_told(model):
         text = re.sub("causal", "", text, flags=re.I)
     if SWITCHED_OFF.search(text):
@@ -101,7 +103,7 @@ def hints_of(model: nn.Module) -> Hints:
     triangle = next((name for name, buffer in model.named_buffers() if _is_triangle(buffer)), None)
     if triangle:
         votes.append(("causal", 2, f"its buffer {triangle} is a triangle"))
-    return Hints(tuple(votes), bool(of_transformers))
+    return Hints(tuple(votes), bool(of_transformers), code)
 
 
 def _generator_beside(model: nn.Module) -> str | None:

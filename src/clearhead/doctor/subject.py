@@ -17,8 +17,9 @@ from clearhead.doctor.calling.names import pad_ids_of
 from clearhead.doctor.calling.settings import settings_of
 from clearhead.doctor.calling.trial import WorkingCall
 from clearhead.doctor.kind import Hints, assumed_kind
-from clearhead.doctor.probes.attention import AttentionCall, attentions
+from clearhead.doctor.probes.attention import AttentionCall
 from clearhead.doctor.probes.dependency import DependencyMatrix, dependency, shape_of, swapped_rows
+from clearhead.doctor.probes.inside import Inside
 from clearhead.doctor.probes.tracing import ModuleCall, quiet, recorded_modules, recorded_ops, without_dropout
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Where
@@ -39,13 +40,6 @@ class Repeated(NamedTuple):
     def is_same(self) -> bool:
         """To the last bit."""
         return torch.equal(self.first.nan_to_num(), self.second.nan_to_num())
-
-
-class Inside(NamedTuple):
-    """Every operation of one pass over two rows without dropout, and its logits (2, T, V)."""
-
-    calls: list[ModuleCall]
-    logits: Tensor
 
 
 @dataclass(frozen=True)
@@ -137,16 +131,20 @@ class Subject:
             self.run(inputs, model=model)
         return calls
 
+    @cached_property
+    def paths(self) -> dict[int, str]:
+        """The path of each module of either copy, by its id."""
+        return {id(module): path for copy in (self.fresh, self.model) for path, module in copy.named_modules()}
+
     def place_of(self, call: ModuleCall) -> Where:
         """The module in which an operation was called, and the line."""
-        copies, class_name = (self.model, self.fresh), None if call.module is None else type(call.module).__name__
-        name = next((name for copy in copies for name, module in copy.named_modules() if module is call.module), None)
-        return Where(name, class_name, call.file, call.line, call.name)
+        class_name = None if call.module is None else type(call.module).__name__
+        return Where(self.paths.get(id(call.module)), class_name, call.file, call.line, call.name)
 
-    @cached_property
+    @property
     def attentions(self) -> list[AttentionCall]:
         """Every attention in one pass of the perturbed copy."""
-        return list(attentions(self.inside.calls))
+        return self.inside.attentions
 
     @cached_property
     def attention_place(self) -> Where:

@@ -41,10 +41,9 @@ def _parts(value: object) -> Iterable[tuple[str | int, object]] | None:
 
 def tensors(value: object, depth: int = 0) -> list[Tensor]:
     """All tensors in it."""
-    if isinstance(value, Tensor):
-        return [value]
-    parts = () if depth > MAX_DEPTH else _parts(value) or ()
-    return [tensor for _, part in parts for tensor in tensors(part, depth + 1)]
+    if isinstance(value, LEAVES) or depth > MAX_DEPTH:
+        return [value] if isinstance(value, Tensor) else []
+    return [tensor for _, part in _parts(value) or () for tensor in tensors(part, depth + 1)]
 
 
 def follow(value: Any, path: Path) -> Any:

@@ -47,9 +47,9 @@ class AttentionCall:
     ones_added: bool = False
 
 
-def attentions(calls: Sequence[ModuleCall]) -> Iterator[AttentionCall]:
-    """All attentions among recorded operations."""
-    flow = Flow(calls)
+def attentions(calls: Sequence[ModuleCall], flow: Flow | None = None) -> Iterator[AttentionCall]:
+    """All attentions among recorded operations. `flow`: theirs, if it is known already."""
+    flow = flow or Flow(calls)
     for index, call in enumerate(calls):
         attention: AttentionCall | None = None
         if call.name == "softmax" and call.outputs and call.outputs[0].dim() >= 3 and call.inputs:

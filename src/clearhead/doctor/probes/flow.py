@@ -30,12 +30,13 @@ class Flow:
         self._stored: dict[int, list[int]] = {}
         self._read: dict[int, list[int]] = {}
         for index, call in enumerate(calls):
+            read = read_by(call)
             for tensor in made_by(call):
-                if _is_handed_on(call, tensor):
+                if any(tensor is other for other in read) and _hands_on(call):
                     continue
                 self._made.setdefault(id(tensor), []).append(index)
                 self._stored.setdefault(_storage(tensor), []).append(index)
-            for tensor in read_by(call):
+            for tensor in read:
                 self._read.setdefault(id(tensor), []).append(index)
 
     def maker(self, tensor: Tensor, before: int) -> int | None:
@@ -88,8 +89,8 @@ class Flow:
         return False
 
 
-def _is_handed_on(call: ModuleCall, tensor: Tensor) -> bool:
-    """Whether an operation gave back what it was given, as `float()` does with what is float32 already.
+def _hands_on(call: ModuleCall) -> bool:
+    """Whether an operation that gives back what it was given did nothing to it, as `float()` with what is float32.
 
     A dropout does so in an examination only, where it is taken out.
     """
@@ -97,7 +98,7 @@ def _is_handed_on(call: ModuleCall, tensor: Tensor) -> bool:
         return False
     is_named_so = call.name.endswith("_") and (not call.name.endswith("__") or call.name.startswith("__i"))
     in_place = is_named_so or call.options["kwargs"].get("inplace")  # ReLU(inplace=True) calls relu
-    return not in_place and any(tensor is read for read in read_by(call))
+    return not in_place
 
 
 def _storage(tensor: Tensor) -> int:

@@ -1,6 +1,5 @@
 """The residual stream: the additions that a hidden state passes on its way to the logits, and what is between."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -29,13 +28,13 @@ class Addition:
     is_first: bool
 
 
-def stream(calls: Sequence[ModuleCall], end: Tensor) -> tuple[list[Addition], tuple[int, ...]]:
+def stream(flow: Flow, end: Tensor) -> tuple[list[Addition], tuple[int, ...]]:
     """The additions in order, and the operations between the last one and the end, backwards.
 
     An addition belongs to the stream if one of its two tensors was made from the other, and if a later one, or the
     end, goes back to it without entering a branch.
     """
-    flow = Flow(calls)
+    calls = flow.calls
     additions = {index: skip for index, call in enumerate(calls) if (skip := _skip(flow, index, call)) is not None}
     if not additions:
         return [], ()

@@ -19,6 +19,7 @@ from clearhead.doctor.problems import attempt
 LIBRARY = os.path.dirname(torch.__file__) + os.sep  # the folder, and no other whose name begins so, as torchvision's
 HERE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 PLAIN = (int, float, str)  # arguments that hold no tensor
+ATTENDING = ("scaled_dot_product_attention", "multi_head_attention_forward")  # which may drop weights
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
         kwargs, name = kwargs or {}, getattr(func, "__name__", str(func))
         if not self.is_recorded(name):
             return func(*args, **kwargs)
-        inputs = [] if self.shapes_only else _safe_copies((args, kwargs))
+        with torch._C.DisableTorchFunction():  # what is done to record is no operation of the model
+            inputs = [] if self.shapes_only else _safe_copies((args, kwargs))
         output = result = func(*args, **kwargs)
         if name == "__iter__" and not isinstance(output, Tensor):  # unpacking a tensor: record its parts
             result = list(output)
@@ -147,7 +149,9 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
             self.calls.append(_shapes_of_call(name, func, args, kwargs, result, module))
             return output
         options = {"func": func, "args": args, "kwargs": kwargs, "result": result}
-        self.calls.append(ModuleCall(name, inputs, _safe_copies(result), module, *caller(), options=options))
+        with torch._C.DisableTorchFunction():
+            outputs = _safe_copies(result)
+        self.calls.append(ModuleCall(name, inputs, outputs, module, *caller(), options=options))
         return output
 
 
@@ -189,9 +193,12 @@ class without_dropout(TorchFunctionMode):  # noqa: N801 - used as a context mana
         self.dropouts: list[ModuleCall] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
+        kwargs, name = kwargs or {}, getattr(func, "__name__", "")
+        if "dropout" not in name and name not in ATTENDING:
+            return func(*args, **kwargs)
+        kwargs = dict(kwargs)
         call = ModuleCall(name, [], [], options={"args": args, "kwargs": kwargs})
-        if "dropout" in name and name != "alpha_dropout_":
+        if name not in ATTENDING and name != "alpha_dropout_":
             self._note(call, dropout_probability(call))
             return call.argument(0, "input")
         if name == "scaled_dot_product_attention":

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from clearhead.doctor.checks.base import Causes, Finding, Subject, finding, model_check
-from clearhead.doctor.probes.flow import MULTIPLY, Flow, read_by
+from clearhead.doctor.probes.flow import MULTIPLY, read_by
 from clearhead.doctor.probes.tracing import ModuleCall
 
 MASKING = {"masked_fill", "masked_scatter", "index_fill"}  # none of which changes the tensor that it is called on
@@ -26,9 +26,8 @@ def discarded(subject: Subject) -> list[Finding]:
 
 def _unread(subject: Subject) -> Iterator[tuple[ModuleCall, str]]:
     """Masks that go nowhere, in words."""
-    calls = subject.inside.calls
-    flow = Flow(calls)
-    for index, call in enumerate(calls):
+    flow = subject.inside.flow
+    for index, call in enumerate(flow.calls):
         if call.name not in MASKING or flow.readers(index) or not (parts := read_by(call)):
             continue
         maker = flow.maker(parts[0], index)
@@ -38,17 +37,16 @@ def _unread(subject: Subject) -> Iterator[tuple[ModuleCall, str]]:
 
 def _no_lower(subject: Subject) -> Iterator[tuple[ModuleCall, str]]:
     """Masks that give what they hide a score like any other; not where the weights themselves are masked as well."""
-    calls = subject.inside.calls
-    flow = Flow(calls)
-    for index, call in enumerate(calls):
+    flow = subject.inside.flow
+    for index, call in enumerate(flow.calls):
         value = call.argument(2, "value") if call.name in FILLING else None
         number = (
             float(value) if isinstance(value, int | float) or (isinstance(value, Tensor) and value.dim() == 0) else None
         )
-        softmax = next((at for at in flow.readers(index) if calls[at].name == "softmax"), None)
+        softmax = next((at for at in flow.readers(index) if flow.calls[at].name == "softmax"), None)
         if number is None or not number > NO_LOWER or softmax is None:
             continue
-        if not any(calls[reader].name in FILLING | MULTIPLY for reader in flow.readers(softmax)):
+        if not any(flow.calls[reader].name in FILLING | MULTIPLY for reader in flow.readers(softmax)):
             yield (
                 call,
                 f"{call.name} gives what it hides the score {number:g}, which the softmax after it does not hide",

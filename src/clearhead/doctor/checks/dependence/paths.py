@@ -1,7 +1,6 @@
-"""The same question on other code paths, with larger scores and in rows of other lengths: each may leak alone."""
+"""The same question on other code paths, with larger scores and in longer rows: each may leak alone."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -17,19 +16,14 @@ from clearhead.doctor.checks.dependence.dependencies import (
     reaches_back,
     run_in_training,
 )
-from clearhead.doctor.checks.generation.decoding import first_off
 from clearhead.doctor.checks.own_batch import leaks_on_own_batch
 from clearhead.doctor.checks.padding.masks import padding_masks
 from clearhead.doctor.probes.attention import HIDDEN
 from clearhead.doctor.probes.localization import locate, token_reading
-from clearhead.doctor.probes.locations import place_of_call
-from clearhead.doctor.probes.tracing import recorded_modules
 from clearhead.doctor.state_guard import SCALE, plain_layers, scaled
 
 TRIES = 4  # of a path that may be random: a rare draw does not show at once
 LONGER = (37, 31, 29, 23, 19, 17)  # tokens
-CUT = 3  # tokens
-MOVED = 1e-3  # of the logits' spread: shapes differ, and with them the order of sums
 PLAUSIBLE = 1e3, -HIDDEN  # scores that a trained model reaches, and those that only a broken one does
 
 
@@ -124,25 +118,3 @@ def stress(subject: Subject) -> list[Finding]:
     status: Status = "warn" if weakest > PLAUSIBLE[0] else "fail"
     value = float(future.max())
     return [finding("M08", witness, value=value, threshold=1e-3, where=where, picture=picture, status=status)]
-
-
-@model_check("M21", "lengths", order=120, needs=SOUND)
-def lengths(subject: Subject) -> list[Finding]:
-    """Removing the last tokens moves no logit before them: how many tokens follow is part of the future too."""
-    if not subject.looks_back_only:
-        raise Skipped("it may look ahead")
-    T, inputs = subject.calling.T, subject.inputs(2, salt=22)
-    ids = inputs.ids[:, : T - CUT]
-    with recorded_modules(subject.model) as whole:
-        long_ = subject.run(inputs)[:, : T - CUT]
-    with attempt() as attempted, recorded_modules(subject.model) as part:
-        short = subject.run(replace(inputs, ids=ids, labels=ids))
-    if attempted.failed:  # some models take one length only
-        raise Skipped("it takes rows of one length only")
-    moved = (long_ - short).abs().amax((0, 2)) / (float(short.std()) or 1.0)  # (T - CUT,)
-    value = float(moved.max())
-    if not value > MOVED:
-        return []
-    witness = f"removing tokens {T - CUT} to {T - 1} moves logits {int(moved.argmax())} by {value:.1e} of their spread"
-    where = place_of_call(first_off(part, whole, T, 0, T - CUT))
-    return [finding("M21", witness, value=value, threshold=MOVED, where=where)]

@@ -25,17 +25,17 @@ POOLED: Causes = (("M22", 0.8), ("M11", 0.2))
 OWN_MIXERS = {"conv1d", "conv2d", "fft", "gru", "lstm", "rnn_tanh"}  # no mask reaches them
 
 
-def beside_padding(padding: Padding, *, front: bool = False) -> tuple[Inputs, Inputs]:
-    """Rows alone, and with three tokens of padding behind or in front of them.
+def beside_padding(padding: Padding) -> tuple[Inputs, Inputs]:
+    """Rows alone, and with three tokens of padding behind them.
 
     The last row has no padding, so that rows have masks of their own: it is not to be compared.
     """
     subject, source = padding.subject, padding.source
-    inputs, real = subject.inputs(ROWS, salt=5), slice(MORE, None) if front else slice(-MORE)
+    inputs, real = subject.inputs(ROWS, salt=5), slice(-MORE)
     alone = inputs.with_tokens(source, inputs.tokens(source)[:, real])
     if source and subject.calling.S == subject.calling.T:  # the model needs source and target of one length
         alone = alone.with_tokens(False, inputs.ids[:, real])
-    return replace(alone, labels=alone.ids), inputs.padded(source, (MORE,) * (ROWS - 1), front=front)
+    return replace(alone, labels=alone.ids), inputs.padded(source, (MORE,) * (ROWS - 1))
 
 
 def amounts(padding: Padding) -> list[Finding]:

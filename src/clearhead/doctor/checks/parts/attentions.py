@@ -23,17 +23,16 @@ SLANTED = 0.3  # how far the slope of the scores may be from the scale: biases a
 ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still make up for a missing scale
 
 
-@model_check("A03", "attention", order=90, covers=("A07", "A09", "A14", "P13"), needs=("finite", "layouts"))
+@model_check("A03", "attention", order=90, covers=("A09", "A14", "P13"), needs=("finite", "layouts"))
 def attention(subject: Subject) -> list[Finding]:
-    """Attention weights sum to one over the keys, and each head reads one head's keys."""
-    maps, flow = subject.attentions, Flow(subject.inside.calls)
+    """Attention weights sum to one over the keys, and queries, keys and values are not the same numbers."""
+    maps, flow = subject.attentions, subject.inside.flow
     if not maps:
         raise Skipped("no attention was found among its operations")
     return (
         _wrong_axis(subject, maps)
         + _dropped_scores(subject)
         + _shared(subject, maps, flow)
-        + _groups(subject, maps)
         + _slopes(subject, maps, flow)
     )
 
@@ -60,7 +59,7 @@ def _dropped_scores(subject: Subject) -> list[Finding]:
     with torch.no_grad(), subject.training(), recorded_ops() as ops:
         subject.convention.logits(subject.model, subject.inputs(2))
     flow = Flow(ops.calls)
-    for attention in attentions(ops.calls):
+    for attention in attentions(ops.calls, flow):
         weights = attention.call.outputs[0] if attention.call.outputs else None
         for index in _back_to_product(attention, flow):
             call = ops.calls[index]
@@ -110,28 +109,6 @@ def _is_projected(flow: Flow, attention: AttentionCall, key: Tensor) -> bool:
     return False
 
 
-def _groups(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
-    """Each query head reads the keys and values of one head."""
-    for attention in maps:
-        keys, values = _heads_shared(attention.key), _heads_shared(attention.value)
-        if len(keys) != len(values) or len({*keys}) == len(keys) or len({*keys}) != len({*values}):
-            continue  # none are shared, or keys are shared differently from values on purpose
-        where = subject.place_of(attention.call)
-        if keys != values:
-            head = next(head for head in range(len(keys)) if keys[head] != values[head])
-            witness = f"query head {head} reads the keys of head {keys[head]} and the values of head {values[head]}"
-            return [finding("A07", witness, value=head, where=where)]
-    return []
-
-
-def _heads_shared(tensor: Tensor | None) -> list[int]:
-    """For each row and head, (N, T, K) or (B, H, T, K), the first that holds the same numbers."""
-    if tensor is None or tensor.dim() < 3:
-        return []
-    heads = tensor.detach().reshape(-1, *tensor.shape[-2:])
-    return [next(k for k in range(n + 1) if torch.equal(heads[k], heads[n])) for n in range(len(heads))]
-
-
 def _slopes(subject: Subject, maps: Sequence[AttentionCall], flow: Flow) -> list[Finding]:
     """A bias that changes by the same amount per token prefers near tokens, and does not shut out far ones."""
     for attention in maps:
@@ -173,18 +150,18 @@ def _slope(bias: Tensor, allowed: Tensor) -> Tensor | None:
 @model_check("A01", "scales", order=95, covers=("A02",), needs=("finite",))
 def scales(subject: Subject) -> list[Finding]:
     """Scores are products divided by the root of a head's width, unless something else makes up for it."""
-    calls = subject.inside_fresh.calls
-    flow, maps = Flow(calls), list(attentions(calls))
+    flow, maps = subject.inside_fresh.flow, subject.inside_fresh.attentions
     if not maps:
         raise Skipped("no attention was found among its operations")
-    perturbed = Flow(subject.inside.calls)
     for attention, again in zip(maps, subject.attentions, strict=False):
         if attention.query is None or attention.key is None:
             continue
         scale, width = _scale(flow, attention, attention.query)
         if scale is None or width < 4 or _is_declared(subject, scale):
             continue
-        if _scale(perturbed, again, again.query)[0] != scale or not (_shows(attention, scale) and _shows(again, scale)):
+        if _scale(subject.inside.flow, again, again.query)[0] != scale or not (
+            _shows(attention, scale) and _shows(again, scale)
+        ):
             continue  # it is learned, or something else divides the scores
         ratio, where = scale * width**0.5, subject.place_of(attention.call)
         is_persons = is_own(subject.model, where.module)

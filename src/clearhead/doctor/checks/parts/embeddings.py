@@ -97,7 +97,7 @@ def _sizes(subject: Subject) -> list[Finding]:
     is_declared = any(DECLARED.search(name) for name in subject.settings)
     if is_declared or not freshness(subject.fresh, subject.spec.fresh)[0]:
         return []
-    flow = Flow(subject.inside_fresh.calls)
+    flow = subject.inside_fresh.flow
     for index, call in enumerate(flow.calls):
         outputs = made_by(call)
         if call.name != "embedding" or len(outputs) != 1 or outputs[0].dim() != 3:

@@ -12,7 +12,7 @@ from clearhead.doctor.probes.tracing import ModuleCall
 @model_check("F01", "activations", order=320, needs=("finite",))
 def activations(subject: Subject) -> list[Finding]:
     """An activation stands between the two linear maps of a feed-forward."""
-    flow = Flow(subject.inside.calls)
+    flow = subject.inside.flow
     if sum(call.name in LINEAR for call in flow.calls) < 2:
         raise Skipped("it has no two linear maps")
     for index, second in enumerate(flow.calls):

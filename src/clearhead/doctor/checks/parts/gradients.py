@@ -21,7 +21,7 @@ from clearhead.doctor.checks.parts.effects import (
     padding_rows,
     with_options,
 )
-from clearhead.doctor.probes.flow import Flow, read_by
+from clearhead.doctor.probes.flow import read_by
 from clearhead.doctor.probes.locations import layer_of, owner_of
 from clearhead.doctor.probes.mentions import is_mentioned
 from clearhead.doctor.probes.norms import is_norm
@@ -220,9 +220,9 @@ def _uncalled(model: nn.Module, name: str, called: Counter[str]) -> str:
 
 def _is_read_in_vain(subject: Subject, name: str) -> bool:
     """Whether an operation reads a matrix, no way leads from there to the logits, and nothing else comes of it."""
-    weight, (calls, logits) = subject.model.get_parameter(name), subject.inside
-    is_read = any(call.name in READING and any(part is weight for part in read_by(call)) for call in calls)
-    if weight.dim() < 2 or not is_read or Flow(calls).comes_from(logits, len(calls), weight):
+    weight, inside = subject.model.get_parameter(name), subject.inside
+    is_read = any(call.name in READING and any(part is weight for part in read_by(call)) for call in inside.calls)
+    if weight.dim() < 2 or not is_read or inside.flow.comes_from(inside.logits, len(inside.calls), weight):
         return False
     with attempt():
         return effect(subject, [weight], of=all_kept) <= SAME

@@ -25,7 +25,7 @@ STEPS = 12  # operations between an attention and a projection
 
 def parted_tokens(subject: Subject) -> Finding | None:
     """A projection that reads vectors made of parts of several tokens."""
-    flow = Flow(subject.inside.calls)
+    flow = subject.inside.flow
     for attention in subject.attentions:
         tokens, merged = _tokens_of(flow, attention), _merged(flow, attention)
         if tokens is None or merged is None:

@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,7 +58,7 @@ def _groups(method: Any, model: nn.Module) -> list[dict[str, Any]]:
     """
     parameters = list(inspect.signature(method).parameters.values())[1:]
     needed = [p.name for p in parameters if p.default is p.empty or p.name in SETTINGS]
-    with attempt() as attempted:
+    with attempt() as attempted, _without_compiler():
         returned = method(model, *(SETTINGS.get(name, SimpleNamespace(**SETTINGS)) for name in needed))
     if attempted.failed:
         raise Skipped(f"its optimizer cannot be made here ({attempted.kind})")
@@ -65,6 +66,17 @@ def _groups(method: Any, model: nn.Module) -> list[dict[str, Any]]:
     if not groups:
         raise Skipped(f"{method.__name__}() returns no optimizer of torch")
     return groups
+
+
+@contextmanager
+def _without_compiler() -> Iterator[None]:
+    """An optimizer of torch is made without the decorator that loads torch's compiler, for seconds."""
+    add_param_group = torch.optim.Optimizer.add_param_group
+    try:
+        torch.optim.Optimizer.add_param_group = inspect.unwrap(add_param_group)  # type: ignore[method-assign]
+        yield
+    finally:
+        torch.optim.Optimizer.add_param_group = add_param_group  # type: ignore[method-assign]
 
 
 def _optimizers(value: object) -> Iterator[torch.optim.Optimizer]:

@@ -58,7 +58,7 @@ def _norms_called_again(subject: Subject) -> list[Finding]:
     A layer that is called several times on purpose has the same sublayers around its norm each time; and queries and
     keys, which one norm may serve, are not made of each other.
     """
-    flow, spans = Flow(subject.inside.calls), _spans_of_norms(subject)
+    flow, spans = subject.inside.flow, _spans_of_norms(subject)
     for spans_of_one in spans.values():
         for (start, end), (later, last) in combinations(spans_of_one, 2):
             before, after = (flow.calls[index] for index in (end, later))

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from clearhead.doctor.calling.names import code_of
 from clearhead.doctor.checks.base import Finding, Skipped, Subject, Where, finding, model_check
-from clearhead.doctor.probes.attention import attentions
-from clearhead.doctor.probes.flow import Flow, made_by, read_by
+from clearhead.doctor.probes.flow import made_by, read_by
 from clearhead.doctor.probes.locations import around, is_own, layer_of, owner_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.probes.products import LINEAR, NORMS, PRODUCTS
-from clearhead.doctor.probes.stream import Addition, stream
+from clearhead.doctor.probes.stream import Addition
 from clearhead.doctor.probes.tensors import relative_change
 from clearhead.doctor.probes.tracing import ModuleCall, dropout_probability, home_of
 
@@ -31,8 +29,7 @@ LEFT = 0.01  # of the largest number: what a norm's epsilon may change
 )
 def streams(subject: Subject) -> list[Finding]:
     """The sublayers of a layer take their residual alike, no dropout lies on the stream, and a norm ends it."""
-    calls, logits = subject.inside
-    steps, behind = stream(calls, logits)
+    steps, behind = subject.inside.stream
     if len(steps) < 2:
         raise Skipped("no residual stream was found")
     mixed = _mixed(subject, steps) or _replaced(subject, steps)
@@ -101,7 +98,7 @@ def _replaced(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
             continue
         if _is_unchanged(subject, owner, steps, number):
             witness = f"{owner} adds to the output of a norm: what it adds to stays the same if its input is doubled"
-            is_pre = is_own(subject.model, owner) and PRE_NORM.search(code_of(subject.original))
+            is_pre = is_own(subject.model, owner) and PRE_NORM.search(subject.hints.code)
             against = "its code, which calls it pre-norm" if is_pre else ""
             where = subject.place_of(steps[number].call)
             return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=where, against=against)]
@@ -131,19 +128,19 @@ def _is_unchanged(subject: Subject, layer: str, steps: Sequence[Addition], numbe
         return (2 * args[0], *args[1:])
 
     with subject.model.get_submodule(layer).register_forward_pre_hook(double):
-        again, _ = stream(*subject.look_inside(subject.model))
+        again, _ = subject.look_inside(subject.model).stream
     is_alike = bool(doubled) and len(again) == len(steps)
     return is_alike and relative_change(steps[number].skip, again[number].skip) < LEFT
 
 
 def _dropped(subject: Subject) -> list[Finding]:
     """In training, dropout between two additions drops numbers of the stream itself and not of a branch."""
-    calls, logits = subject.inside_training
-    if not any(dropout_probability(call) for call in calls):
+    inside = subject.inside_training
+    if not any(dropout_probability(call) for call in inside.calls):
         return []
-    flow, between = Flow(calls), list[Finding]()
-    attended = [(attention.index, tensor) for attention in attentions(calls) for tensor in made_by(attention.call)]
-    for step in stream(calls, logits)[0]:
+    calls, flow, between = inside.calls, inside.flow, list[Finding]()
+    attended = [(attention.index, tensor) for attention in inside.attentions for tensor in made_by(attention.call)]
+    for step in inside.stream[0]:
         for index in () if step.is_first else step.between:
             p = dropout_probability(calls[index])
             if not p or any(calls[other].name in LINEAR for other in step.between):  # it lies in a sublayer

@@ -9,13 +9,11 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
-from clearhead.doctor.probes.flow import Flow
 from clearhead.doctor.probes.locations import layer_of, place_of_module
 from clearhead.doctor.probes.masking import unattended
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.products import LINEAR, PRODUCTS
 from clearhead.doctor.probes.replay import reach_of
-from clearhead.doctor.probes.stream import stream
 from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.state_guard import kept
 
@@ -80,14 +78,13 @@ def _silences(module: nn.Module, is_mixing: bool) -> list[tuple[Silence, list[nn
 
 def _is_a_branch(subject: Subject, path: str) -> bool:
     """Whether what a module returns is added, before any other map, to what was there before it: it is no layer."""
-    calls = subject.inside.calls
+    flow, calls = subject.inside.flow, subject.inside.calls
     inside = [i for i, call in enumerate(calls) if f"{subject.place_of(call).module}.".startswith(f"{path}.")]
-    flow = Flow(calls)
     return bool(path and inside) and any(
         step.index > inside[-1]
         and (flow.maker(step.skip, step.index) or 0) < inside[0]
         and not any(call.name in LINEAR | PRODUCTS for call in calls[inside[-1] + 1 : step.index])
-        for step in stream(*subject.inside)[0]
+        for step in subject.inside.stream[0]
     )
 
 
@@ -157,7 +154,7 @@ def _layers(subject: Subject) -> Iterator[tuple[str, Sublayers, list[str]]]:
     maps = (a for a in subject.attentions if a.value_product or a.call.name != "softmax")  # which a router has
     users = [subject.place_of(attention.call).module for attention in maps]
     attending = [f"{user}." for user in users]
-    adders = [f"{subject.place_of(step.call).module}." for step in stream(*subject.inside)[0]]
+    adders = [f"{subject.place_of(step.call).module}." for step in subject.inside.stream[0]]
     for path, module in subject.model.named_modules():
         children = {f"{path}.{name}".lstrip("."): child for name, child in module.named_children()}
         sublayers = {name: child for name, child in children.items() if name in calls and _has_matrices(child)}

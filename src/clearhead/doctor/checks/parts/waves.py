@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from clearhead.doctor.calling.names import POSITION_TABLE, code_of
+from clearhead.doctor.calling.names import POSITION_TABLE
 from clearhead.doctor.checks.base import Finding, Subject, finding
 from clearhead.doctor.probes.flow import ADD, read_by
 from clearhead.doctor.probes.locations import owner_of
@@ -29,7 +29,7 @@ NARROW = 8  # columns; fewer show no series
 
 def waves(subject: Subject) -> list[Finding]:
     """A fixed table of positions tells them apart: its columns move, differ, and turn as fast as they should."""
-    code = code_of(subject.original)
+    code = subject.hints.code
     for name, flat, where in _tables(subject):
         still, turns = _still(subject, name, flat), TURNS.search(name)
         wrong = None if turns or (still and still[1] > MOST) else _series(flat, code)

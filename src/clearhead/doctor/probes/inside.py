@@ -1,0 +1,34 @@
+"""One pass of a model, operation by operation, and what is read from it; each is computed once."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import Tensor
+
+from clearhead.doctor.probes.attention import AttentionCall, attentions
+from clearhead.doctor.probes.flow import Flow
+from clearhead.doctor.probes.stream import Addition, stream
+from clearhead.doctor.probes.tracing import ModuleCall
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Every operation of one pass over two rows without dropout, and its logits (2, T, V)."""
+
+    calls: list[ModuleCall]
+    logits: Tensor
+
+    @cached_property
+    def flow(self) -> Flow:
+        """The operations, joined by their tensors."""
+        return Flow(self.calls)
+
+    @cached_property
+    def attentions(self) -> list[AttentionCall]:
+        """Every attention among them."""
+        return list(attentions(self.calls, self.flow))
+
+    @cached_property
+    def stream(self) -> tuple[list[Addition], tuple[int, ...]]:
+        """The additions on the way to the logits, and the operations behind the last of them, backwards."""
+        return stream(self.flow, self.logits)
