@@ -39,6 +39,8 @@ LEADS = [
     ("ignores-source", "translator", "S02"),
     ("padding-changes-answer", "bert", "M12"),
     ("different-after-loading", "gpt", "I05"),
+    ("random-characters", "llama", "K01"),
+    ("one-token", "bert", "A12"),
 ]
 
 
