@@ -103,7 +103,7 @@ def _generated() -> Iterator[tuple[str, str]]:
     start, *guides = GUIDES
     groups = [
         start,
-        ("Lessons", tuple(f"lessons/{path.stem}" for path in _lessons())),
+        ("Lessons", (*(f"lessons/{path.stem}" for path in _lessons()), "experiments")),
         *guides,
         ("Symptoms", ("symptoms/index",)),
         ("Reference", ("commands", "verbs/index", "options/index", "faults", "reference/index")),
