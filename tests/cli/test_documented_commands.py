@@ -33,6 +33,6 @@ def test_there_are_commands() -> None:
 
 @pytest.mark.parametrize(("page", "command"), commands())
 def test_a_printed_command_is_understood(page: str, command: str) -> None:
-    words = shlex.split(CHOICE.sub(r"\1", SHELL.sub("", command)), comments=True)
-    assert words[0] in VERBS, page
-    import_module(module_of(words[0])).parser().parse(words[1:])
+    arguments = shlex.split(CHOICE.sub(r"\1", SHELL.sub("", command)), comments=True)
+    assert arguments[0] in VERBS, page
+    import_module(module_of(arguments[0])).parser().parse(arguments[1:])
