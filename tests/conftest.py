@@ -55,8 +55,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     leave_to_the_campaign(items)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection() -> None:
+    """While tests are collected, nearly all that is made stays: looking for garbage took a fifth of the time."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """The collector no longer looks through what stays to the end: torch, and ten thousand tests."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 from german_checker import nouns_in
@@ -14,12 +15,16 @@ from clearhead.data.pairs.entries import Adjective, Verb
 from clearhead.data.pairs.tree import Before, Node
 from clearhead.data.pairs.vocabulary import lexicon
 
-SAMPLE = list(itertools.islice(pairs.sentence_pairs("train", seed=11), 5000))
 ENTRIES = [entry for entries in lexicon().categories.values() for entry in entries]
 STEMS = {entry.stem for entry in ENTRIES if isinstance(entry, Adjective)}
 VERBS = [entry for entry in ENTRIES if isinstance(entry, Verb)]
 FINITE = {form for verb in VERBS for form in (*verb.german_present, *verb.german_past) if form}
 PREFIXES = {verb.prefix for verb in VERBS}
+
+
+@cache
+def sample() -> list[tuple[str, str]]:
+    return list(itertools.islice(pairs.sentence_pairs("train", seed=11), 5000))
 
 
 def disagreeing(sentences: list[str]) -> list[str]:
@@ -39,7 +44,7 @@ def drawn_again() -> list[str]:
 
 
 def test_every_noun_agrees_with_what_stands_before_it() -> None:
-    sentences = [translation for _, translation in SAMPLE]
+    sentences = [translation for _, translation in sample()]
     assert disagreeing(sentences) == []
     nouns = [noun for sentence in sentences for noun in nouns_in(sentence, STEMS)]
     assert len(nouns) > 2500
@@ -98,7 +103,7 @@ def test_a_wrong_article_shows(monkeypatch: pytest.MonkeyPatch, kind: str, case:
 
 
 def test_every_verb_stands_where_it_must() -> None:
-    assert disordered([translation for _, translation in SAMPLE[:2000]]) == []
+    assert disordered([translation for _, translation in sample()[:2000]]) == []
 
 
 @pytest.mark.parametrize(
@@ -142,7 +147,7 @@ def test_a_broken_order_shows(monkeypatch: pytest.MonkeyPatch, name: str, replac
 
 def test_english_articles_and_verbs_agree() -> None:
     bases = {verb.english for verb in VERBS if verb.past[0] != verb.english} - {"be"}
-    for english, _ in SAMPLE:
+    for english, _ in sample():
         assert not re.search(r"\b[Aa] (?!useful)[aeiou]", english), english
         assert not re.search(r"\b[Aa]n (?![aeiou])", english), english
         assert not re.match(rf"(He|She|It) ({'|'.join(bases)})\b", english), english
@@ -196,4 +201,4 @@ PHENOMENA = {
 @pytest.mark.parametrize("name", PHENOMENA)
 def test_it_occurs(name: str) -> None:
     english, translation = (re.compile(pattern) for pattern in PHENOMENA[name])
-    assert sum(bool(english.search(source) and translation.search(target)) for source, target in SAMPLE) >= 3
+    assert sum(bool(english.search(source) and translation.search(target)) for source, target in sample()) >= 3

@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from functools import cache
 
 import pytest
 from german_checker import nouns_in
@@ -12,8 +13,12 @@ from clearhead.data.pairs.entries import Adjective
 from clearhead.data.pairs.reading import is_german
 from clearhead.data.pairs.vocabulary import lexicon
 
-DRAWN = [german for split in pairs.SPLITS for _, german in itertools.islice(pairs.sentence_pairs(split, 31), 60)]
 STEMS = {entry.stem for entries in lexicon().categories.values() for entry in entries if isinstance(entry, Adjective)}
+
+
+@cache
+def drawn_sentences() -> list[str]:
+    return [german for split in pairs.SPLITS for _, german in itertools.islice(pairs.sentence_pairs(split, 31), 60)]
 
 
 @pytest.mark.parametrize("split", pairs.SPLITS)
@@ -27,7 +32,7 @@ def test_everything_that_the_grammar_writes_is_accepted_and_agrees(split: str) -
 def test_a_determiner_that_does_not_agree_is_refused_and_counted() -> None:
     """By the tests' own paradigms: each determiner of a noun in turn becomes each other one."""
     n_wrong = 0
-    for german in DRAWN:
+    for german in drawn_sentences():
         for match in re.finditer(r"\b(de[rnms]|die|das|ein(?:e[mnrs]?)?) (?=[A-ZÄÖÜ])", german):
             for other in ("der", "die", "das", "dem", "den", "des"):
                 wrong = german[: match.start()] + other + german[match.end(1) :]
@@ -65,7 +70,7 @@ def test_a_sentence_by_hand(sentence: str, accepted: bool, agrees: bool) -> None
 def test_every_german_word_is_in_its_only_place() -> None:
     """Two neighbors exchanged are refused, unless the grammar writes that too, which German seldom does."""
     refused, total = 0, 0
-    for german in DRAWN[::12]:
+    for german in drawn_sentences()[::12]:
         words = german.rstrip(".?").split()
         for index in range(1, len(words) - 1):
             other = [*words]

@@ -38,9 +38,9 @@ Choice = dict[str, Any]
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def pairs(choice: Choice) -> set[frozenset[tuple[str, Any]]]:
-    """Every two options of a choice, together."""
-    return {frozenset(two) for two in itertools.combinations(choice.items(), 2)}
+def pairs(choice: Choice) -> set[tuple[tuple[str, Any], tuple[str, Any]]]:
+    """Every two options of a choice, together, in the order of the options."""
+    return set(itertools.combinations(choice.items(), 2))
 
 
 def possible(choice: Choice) -> bool:
@@ -52,10 +52,10 @@ def pairwise(options: dict[str, tuple[Any, ...]]) -> Iterator[Choice]:
     """Few choices in which every value of an option meets every value of every other that it goes with."""
     draw = random.Random(0)
     values = [(option, value) for option, known in options.items() for value in known]
-    missing = {frozenset(two): two for two in itertools.combinations(values, 2) if two[0][0] != two[1][0]}
-    missing = {pair: two for pair, two in missing.items() if possible(dict(two))}
+    missing = dict.fromkeys(two for two in itertools.combinations(values, 2) if two[0][0] != two[1][0])
+    missing = dict.fromkeys(pair for pair in missing if possible(dict(pair)))
     while missing:
-        required = dict(next(iter(missing.values())))
+        required = dict(next(iter(missing)))
         drawn = ({option: draw.choice(known) for option, known in options.items()} | required for _ in range(60))
         best = max(filter(possible, drawn), key=lambda choice: len(pairs(choice) & missing.keys()))
         for pair in pairs(best):

@@ -27,7 +27,7 @@ def test_every_option_of_the_config_is_tried_or_held_fixed() -> None:
 
 
 def test_every_two_options_meet_in_some_choice() -> None:
-    met = set().union(*map(pairs, CHOICES))
+    met = {frozenset(two) for choice in CHOICES for two in pairs(choice)}
     possible_pairs = {
         frozenset({(option, a), (other, b)})
         for option, values in OPTIONS.items()
