@@ -46,7 +46,8 @@ class ModuleCall:
 
 def _copies(value: object, is_kept: Callable[[Tensor], bool] = Tensor.is_floating_point) -> list[Tensor]:
     """What may be written to later is copied; weights are not, which are most of what a large model reads."""
-    return [tensor.detach().to("cpu", copy=not _is_weight(tensor)) for tensor in tensors(value) if is_kept(tensor)]
+    with torch._C.DisableTorchFunction():  # what is done to record is no operation of the model
+        return [tensor.detach().to("cpu", copy=not _is_weight(tensor)) for tensor in tensors(value) if is_kept(tensor)]
 
 
 def _is_weight(tensor: Tensor) -> bool:
@@ -138,8 +139,7 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
         kwargs, name = kwargs or {}, getattr(func, "__name__", str(func))
         if not self.is_recorded(name):
             return func(*args, **kwargs)
-        with torch._C.DisableTorchFunction():  # what is done to record is no operation of the model
-            inputs = [] if self.shapes_only else _safe_copies((args, kwargs))
+        inputs = [] if self.shapes_only else _safe_copies((args, kwargs))
         output = result = func(*args, **kwargs)
         if name == "__iter__" and not isinstance(output, Tensor):  # unpacking a tensor: record its parts
             result = list(output)
@@ -149,9 +149,7 @@ class recorded_ops(TorchFunctionMode):  # noqa: N801 - used as a context manager
             self.calls.append(_shapes_of_call(name, func, args, kwargs, result, module))
             return output
         options = {"func": func, "args": args, "kwargs": kwargs, "result": result}
-        with torch._C.DisableTorchFunction():
-            outputs = _safe_copies(result)
-        self.calls.append(ModuleCall(name, inputs, outputs, module, *caller(), options=options))
+        self.calls.append(ModuleCall(name, inputs, _safe_copies(result), module, *caller(), options=options))
         return output
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -136,7 +136,7 @@ def _fault_of(writer: TextWriter) -> Fault | None:
     fault = _of_the_likeliest(subject, batches[0], first) if is_greedy else None
     if fault:
         return fault
-    writes: list[Write] = [partial(_sampled, writer, batch) for batch in batches]
+    writes: list[Write] = [cache(partial(_sampled, writer, batch)) for batch in batches]  # each is asked for often
     if not writes[0]():
         if not is_greedy:
             raise Skipped("it samples, and may take another token than the likeliest")
