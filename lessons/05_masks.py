@@ -488,14 +488,14 @@ for name, weigh in MISTAKES.items():
 #   entropy allows. It is the best curve you have ever had. The honest loss is bad, and the text is garbage: the model
 #   learned to copy the token that it was asked for.
 # - **Does not see itself**: no leak, so both numbers agree, except in the first token: that row is blind, $-10^9$
-#   everywhere, and attends evenly to the whole window. It trains almost as well as the right one, for the
+#   everywhere, and attends evenly to the whole window. It trains as well as the right one, for the
 #   residual stream carries the token itself past the attention.
 # - **After the softmax**: the weights of the future are set to zero, but the softmax has divided by them. The leak is a
-#   single number per row and head, the denominator, and it is enough to make the loss a bit too good. The honest loss
-#   shows it, and the text looks like that of a model that needs more training.
+#   single number per row and head, the denominator. After a few steps the loss is only a little too good. Later the
+#   model has learned to read the future from that number, and its honest loss is worse than a guess.
 # - **Added as 0 and 1**: the mask is a mild preference for the past. All of the future is there.
 # - **Softmax over queries**: the weights of a *key* sum to one over the queries, so a past output depends on the later
-#   queries, again through a denominator.
+#   queries, again through a denominator, and the loss takes the same way down.
 
 # %%
 gap = {name: honest - at_once for name, (at_once, honest) in losses.items()}
