@@ -14,11 +14,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from child_processes import PATIENCE, Child, finish
 from process_helpers import run_processes
+from torch import Tensor
 
+import clearhead
 from clearhead import cli
-from clearhead.training import Processes
+from clearhead.config import ModelConfig, TrainConfig
+from clearhead.models import build_model
+from clearhead.training import (
+    Processes,
+    ProcessLostError,
+    SaveDue,
+    build_optimizer,
+    build_sharded,
+    checkpoints,
+    fit,
+)
+from clearhead.workflows import training
+from clearhead.workflows.runs.report import write_report
+from clearhead.workflows.signals import Interruption, interruptible_batches
 
 TEXT = "The cat sat on the mat, and the dog sat on the cat. Nobody knew what the mouse thought of it.\n" * 60
 OPTIONS = """
@@ -164,6 +180,52 @@ import clearhead
 for out in ("first", "second"):
     clearhead.train("my.txt", out=out, preset="tiny", options={"train": {"steps": 3}}, check=False)
 """
+
+
+def unreadable(folder: Path, parallel: str) -> tuple[str, int, list[int]]:
+    """What ends the training whose second process cannot read a batch, who tells it, and the steps that are saved."""
+    group, saved = Processes.joined(), list[int]()
+    shape = ModelConfig(vocab_size=5, block_size=4, n_layers=1, n_heads=1, d_model=8)
+    model = build_sharded(shape, torch.device("cpu")) if parallel == "fsdp" else build_model(shape)
+    optimizer = build_optimizer(model, config := TrainConfig(steps=9, optimizer="adamw", warmup_steps=0))
+
+    def batch(step: int) -> tuple[Tensor, Tensor]:
+        if step == 3 and group.rank == 1:
+            raise OSError("no disk")
+        return torch.ones(2, 4, dtype=torch.long), torch.ones(2, 4, dtype=torch.long)
+
+    batches = interruptible_batches(Interruption(), batch, folder / "stop", group)
+    try:
+        for event in fit(model, config, batches, optimizer=optimizer):
+            if isinstance(event, SaveDue):
+                checkpoints.save(folder, model, optimizer, event.state, keep=1)
+                saved.append(event.state.step)
+    except (OSError, ProcessLostError) as error:
+        return str(error), getattr(error, "speaker", group.rank), saved
+    return "", group.rank, saved
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_all_save_and_end_where_one_process_cannot_read_its_batch(parallel: str, tmp_path: Path) -> None:
+    ends = run_processes(unreadable, 2, tmp_path, parallel, limit=60, timeout=30)
+    assert ends == [("another process of this training failed", 1, [3]), ("no disk", 1, [3])]
+    assert checkpoints.newest(tmp_path) is not None
+
+
+def returned(folder: Path) -> list[str]:
+    """The run's files when `train` returns, where the first process takes long to write the report."""
+    with pytest.MonkeyPatch.context() as patch, chdir(folder):
+        if Processes.joined().is_first:
+            patch.setattr(training, "write_report", lambda *run: (time.sleep(2), write_report(*run))[1])
+        options = {"train": {"steps": 1, "batch_size": 2}, "model": {"d_model": 16, "n_layers": 1, "n_heads": 1}}
+        run = clearhead.train("my.txt", out="slow", preset="tiny", options=options, check=False, progress=False)
+        return sorted(path.name for path in run.folder.iterdir())
+
+
+def test_every_process_may_read_the_run_that_train_returns(folder: Path) -> None:
+    first, second = run_processes(returned, 2, folder)
+    assert "report.html" in first
+    assert second == first
 
 
 @pytest.mark.campaign

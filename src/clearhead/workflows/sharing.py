@@ -181,6 +181,11 @@ def dismiss(run: RunFolder) -> None:
     _send(run, config=None)
 
 
+def release(run: RunFolder) -> None:
+    """Let the other processes go, once the run is written: their caller may read it."""
+    _send(run)
+
+
 def _send(run: RunFolder, **work: object) -> None:
     group = Processes.joined()
     if group.world_size > 1:
@@ -209,6 +214,7 @@ def follow(group: Processes) -> RunFolder:
             for event in training.events(interrupted, planned(group, None) if work["is_timed"] else None):
                 if is_sharded(model):
                     take_part(event, training)
+        group.from_first(None)
     except KeyboardInterrupt:
         raise SilentExit(InterruptedRunError.exit_code) from None
     return run

@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import Tensor
 
 from clearhead.errors import InterruptedRunError, OutputError
-from clearhead.training import Processes
+from clearhead.training import Processes, ProcessLostError
 from clearhead.workflows.events import Observer, WorkflowEvent
 from clearhead.workflows.tasks import Batches
 
@@ -44,7 +44,8 @@ def interruptible_batches(
         interrupted: the request of a signal or of an output that failed.
         batch: the batches of the training.
         stop_file: a file that requests a stop by being there; it is removed when it is seen.
-        group: the processes that share the training, which all stop before the same step.
+        group: the processes that share the training, which all stop before the same step, also where one of them
+            cannot read its batch: else it would save what the others go on to change.
     """
     group = group or Processes()
 
@@ -52,11 +53,25 @@ def interruptible_batches(
         if group.is_first and stop_file.exists():
             stop_file.unlink(missing_ok=True)
             interrupted.stop, interrupted.reason = True, f"{stop_file} asked for it: "
-        if any(group.agree(interrupted.is_set())):
+        tensors, error = _attempt(batch, step)
+        stop, failed = group.agree(interrupted.is_set(), 0 if error is None else 1 + group.rank)
+        if stop:
             raise KeyboardInterrupt
-        return batch(step)
+        if error is not None and failed == 1 + group.rank:
+            raise error
+        if failed:
+            raise ProcessLostError("another process of this training failed", speaker=failed - 1)
+        return tensors
 
     return next_batch
+
+
+def _attempt(batch: Batches, step: int) -> tuple[Sequence[Tensor], Exception | None]:
+    """The batch of a step, or the reason why there is none."""
+    try:
+        return batch(step), None
+    except Exception as error:
+        return (), error
 
 
 @contextmanager

@@ -44,6 +44,7 @@ from clearhead.workflows.sharing import (
     dismiss,
     lead,
     planned,
+    release,
     shared,
     shares_weights,
     started_before,
@@ -203,6 +204,7 @@ def _train(
             _record(training, events, log_event, on_event, source=None if pretrained is None else pretrained.source)
         except KeyboardInterrupt:
             raise _stopped(run, state, interrupted.reason) from None
+    release(run)
 
 
 def _record(
