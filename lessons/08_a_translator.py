@@ -273,7 +273,7 @@ plt.ylabel("training loss, not smoothed (nats per word)")
 plt.legend()
 plt.show()
 assert final["with"] < curves["with"][0]
-assert final["without"] < curves["without"][0]  # it learns, too!
+assert final["without"] < math.log(V) - 1  # it learns, too!
 
 # %% [markdown]
 # ## Greedy
@@ -303,9 +303,14 @@ def search(model: ch.EncoderDecoder, beam_size: int) -> list[tuple[list[int], fl
     return [(best[0].ids, best[0].score) for best in beam_search(model, sources, options, end=END)]
 
 
+def joined(words: list[str]) -> str:
+    """Words to a sentence: marks go to the word before, and what follows an apostrophe or a hyphen goes on."""
+    before = re.sub(r" ([^\w\s])", r"\1", " ".join(words))
+    return re.sub(r"(?<=\w)(-|'(?=\s(?:s|clock)\b)) ", r"\1", before)
+
+
 def text_of(ids: list[int]) -> str:
-    """Words to a sentence; marks go to the word before."""
-    return re.sub(r" ([^\w\s])", r"\1", " ".join(vocabularies[1][number] for number in ids))
+    return joined([vocabularies[1][number] for number in ids])
 
 
 found_greedily = search(model, beam_size=1)
@@ -362,7 +367,7 @@ assert worse <= n_test // 10
 if FULL and can_score():
     official = corpus_scores([text_of(ids) for ids, _ in found_by_beam], [english for _, english in test])
     print(f"sacreBLEU says {official.bleu:.1f}")
-    assert abs(official.bleu - bleu_of(found_by_beam)) < 2  # it cuts words a little differently
+    assert abs(official.bleu - bleu_of(found_by_beam)) < 2  # sacreBLEU leaves clown's and o'clock whole
 
 # %% [markdown]
 # ## What the cross-attention does
@@ -407,14 +412,14 @@ if FULL:
     assert final["without"] > final["with"] + 0.5
 
 # %% [markdown]
-# Look at the curves again, and at this. The model without cross-attention *learned*: its loss fell from $\ln V$ to well
-# below half of it. Its sentence is fluent English. And it is the same sentence for every source, word for word. That is
-# what is left when nothing of the source reaches the decoder: a language model of the target side. It has learned which
-# words are frequent, which follow each other, and where a sentence ends, and all of that lowers the loss. With teacher
-# forcing it is even told the true beginning of each translation, so it can guess the rest a little. Only when it must
-# begin by itself does it show that it knows nothing about the source. A falling loss and fluent output do not prove
-# that a translator reads; two different sources with the same translation prove that it does not. The difference that
-# the source makes is the distance between the two curves, and it is what cross-attention is worth.
+# Look at the curves again, and at this. The model without cross-attention *learned*: its loss fell far below $\ln V$.
+# Its sentence is fluent English. And it is the same sentence for every source, word for word. That is what is left when
+# nothing of the source reaches the decoder: a language model of the target side. It has learned which words are
+# frequent, which follow each other, and where a sentence ends, and all of that lowers the loss. With teacher forcing it
+# is even told the true beginning of each translation, so it can guess the rest a little. Only when it must begin by
+# itself does it show that it knows nothing about the source. A falling loss and fluent output do not prove that a
+# translator reads; two different sources with the same translation prove that it does not. The difference that the
+# source makes is the distance between the two curves, and it is what cross-attention is worth.
 #
 # ## Exercises
 #
