@@ -119,11 +119,17 @@ def test_a_gradient_is_that_of_the_whole_batch_also_where_a_process_has_no_rows(
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_no_combination_depends_on_the_number_of_processes(world_size: int, tmp_path: Path) -> None:
-    expected = results(MORE_CASES, MORE_GRADIENTS, tmp_path / "1")
-    shared = run_processes(results, world_size, MORE_CASES, MORE_GRADIENTS, tmp_path / "shared", limit=3000)
-    apart = compare_trainings(expected, shared, MORE_CASES), compare_gradients(expected, shared)
-    print("{} processes: loss or norm {:.1e}, gradient {:.1e}".format(world_size, *apart))
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", MODELS)
+def test_no_combination_depends_on_the_number_of_processes(
+    name: str, parallel: str, world_size: int, tmp_path: Path
+) -> None:
+    cases = [case for case in MORE_CASES if case[:2] == (parallel, name)]
+    gradients = [case for case in MORE_GRADIENTS if case[:2] == (parallel, name)]
+    expected = results(cases, gradients, tmp_path / "1")
+    shared = run_processes(results, world_size, cases, gradients, tmp_path / "shared", limit=3000, timeout=600)
+    apart = compare_trainings(expected, shared, cases), compare_gradients(expected, shared)
+    print("{} cases, {} processes: loss or norm {:.1e}, gradient {:.1e}".format(len(cases), world_size, *apart))
 
 
 def test_what_processes_save_is_what_they_hold(folder: Path, shared: list[dict[str, Any]]) -> None:

@@ -35,6 +35,7 @@ from clearhead.training import (
 from clearhead.workflows import training
 from clearhead.workflows.runs.report import write_report
 from clearhead.workflows.signals import Interruption, interruptible_batches
+from clearhead.workflows.tasks import causal
 
 TEXT = "The cat sat on the mat, and the dog sat on the cat. Nobody knew what the mouse thought of it.\n" * 60
 OPTIONS = """
@@ -45,6 +46,7 @@ OPTIONS = """
 
 LIMIT = 900.0  # seconds, for several processes that train on a busy machine; a test has its own
 UNCHECKED = ["--no-preflight"]
+WHOLE_SAMPLE = causal.SAMPLE  # before a fixture shortens it
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processes of a machine meet as Linux has them")
 
@@ -111,11 +113,13 @@ def test_weights_are_shared_out_and_whole_again(source: str, folder: Path) -> No
     """A text and sentence pairs, checked before the first step, evaluated, sampled, saved, resumed and read by all."""
     pairs = [f"{n} cats\t{n} Katzen\n" for n in range(300)]
     (folder / "my.tsv").write_text("".join(pairs), encoding="utf-8")
-    for out, world_size in (("alone", 1), ("shared", 2)):
-        train(folder, world_size, 10, out, "--train.parallel", "fsdp", source=source)
-    for out, world_size in (("alone", 1), ("shared", 2)):
-        resume(folder, world_size, 12, out)  # the rates depend on the number of steps
-        resume(folder, 1, 15, out)
+    with pytest.MonkeyPatch.context() as patch:  # as long as those of the processes, which know nothing of this suite's
+        patch.setattr(causal, "SAMPLE", WHOLE_SAMPLE)
+        for out, world_size in (("alone", 1), ("shared", 2)):
+            train(folder, world_size, 10, out, "--train.parallel", "fsdp", source=source)
+        for out, world_size in (("alone", 1), ("shared", 2)):
+            resume(folder, world_size, 12, out)  # the rates depend on the number of steps
+            resume(folder, 1, 15, out)
     assert losses(folder / "shared") == pytest.approx(losses(folder / "alone"), abs=1e-5)
     for name in ("samples.md", "config.json"):
         assert (folder / "shared" / name).read_text(encoding="utf-8").replace("shared", "alone") == (
