@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from contextlib import chdir, redirect_stderr, redirect_stdout
+from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -271,15 +271,16 @@ def test_a_process_that_is_killed_costs_nothing(folder: Path, kills: int) -> Non
     launched = torchrun(2, "-m", "clearhead", *arguments, restarts=kills)
     with Child(launched, cwd=folder, env=environment(), stderr=None) as child:
         deadline = time.monotonic() + PATIENCE * (1 + kills)
-        for _ in range(kills):
+        while len(reached) < kills and child.process.poll() is None:
             while len(workers := _workers(child.process.pid)) < 2 and child.process.poll() is None:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             time.sleep(generator.uniform(0, 6))
-            if child.process.poll() is None:
+            with suppress(ProcessLookupError, IndexError):  # torchrun is starting others, or is done
                 os.kill(generator.choice(workers), signal.SIGKILL)
                 reached.append(len(losses(folder / "killed")) if (folder / "killed" / "metrics.jsonl").exists() else 0)
         assert child.process.wait(timeout=deadline - time.monotonic()) == 0
+    assert reached
     print(f"{len(reached)} kills, after these steps: {reached}")
     assert len(losses(folder / "killed")) == steps
     assert losses(folder / "killed") == losses(folder / "whole")
