@@ -33,6 +33,7 @@ from clearhead.training import (
     fit,
 )
 from clearhead.workflows import training
+from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.report import write_report
 from clearhead.workflows.signals import Interruption, interruptible_batches
 from clearhead.workflows.tasks import causal
@@ -216,11 +217,16 @@ def test_all_save_and_end_where_one_process_cannot_read_its_batch(parallel: str,
     assert checkpoints.newest(tmp_path) is not None
 
 
+def write_slowly(run: RunFolder) -> None:
+    time.sleep(2)
+    write_report(run)
+
+
 def returned(folder: Path) -> list[str]:
     """The run's files when `train` returns, where the first process takes long to write the report."""
     with pytest.MonkeyPatch.context() as patch, chdir(folder):
         if Processes.joined().is_first:
-            patch.setattr(training, "write_report", lambda *run: (time.sleep(2), write_report(*run))[1])
+            patch.setattr(training, "write_report", write_slowly)
         options = {"train": {"steps": 1, "batch_size": 2}, "model": {"d_model": 16, "n_layers": 1, "n_heads": 1}}
         run = clearhead.train("my.txt", out="slow", preset="tiny", options=options, check=False, progress=False)
         return sorted(path.name for path in run.folder.iterdir())
