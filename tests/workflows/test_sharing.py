@@ -33,10 +33,11 @@ from clearhead.training import (
     fit,
 )
 from clearhead.workflows import training
+from clearhead.workflows.events import Finished
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.report import write_report
 from clearhead.workflows.signals import Interruption, interruptible_batches
-from clearhead.workflows.tasks import causal
+from clearhead.workflows.tasks import Task, causal
 
 TEXT = "The cat sat on the mat, and the dog sat on the cat. Nobody knew what the mouse thought of it.\n" * 60
 OPTIONS = """
@@ -217,9 +218,9 @@ def test_all_save_and_end_where_one_process_cannot_read_its_batch(parallel: str,
     assert checkpoints.newest(tmp_path) is not None
 
 
-def write_slowly(run: RunFolder) -> None:
+def write_slowly(run: RunFolder, task: Task) -> Finished:
     time.sleep(2)
-    write_report(run)
+    return write_report(run, task)
 
 
 def returned(folder: Path) -> list[str]:
