@@ -130,7 +130,8 @@ class Judged(Mixing):
         self.enter, self.act = nn.Linear(5, V), nn.Linear(3, V)
 
     def forward(self, states: Tensor, acts: Tensor, steps: Tensor) -> Tensor:  # type: ignore[override]
-        return super().forward(steps) + (self.enter(states) + self.act(acts)).mean(1, keepdim=True)
+        light: Tensor = (self.enter(states) + self.act(acts)).mean(1, keepdim=True)
+        return super().forward(steps) + light
 
 
 def test_two_series_of_numbers_make_no_target() -> None:
