@@ -1,4 +1,4 @@
-"""Run the lessons, each in a fresh kernel: python lessons/run.py [--keep] [NAME...].
+"""Run the lessons, each in a fresh kernel: python lessons/run.py [--keep] [--limit SECONDS] [NAME...].
 
 Each lesson is read as a notebook, executed and written to build/lessons; --keep writes it to lessons/outputs, which
 the site shows. SIZE=full runs at full size, one lesson at a time.
@@ -45,7 +45,7 @@ def read(path: Path) -> Any:
     return notebook
 
 
-async def execute(path: Path, folder: Path) -> str:
+async def execute(path: Path, folder: Path, limit: int) -> str:
     """Execute one lesson and write its notebook into a folder; what went wrong, or nothing."""
     notebook = read(path)
     start = time.perf_counter()
@@ -54,18 +54,18 @@ async def execute(path: Path, folder: Path) -> str:
         client = NotebookClient(
             notebook,
             kernel_name="python3",
-            timeout=LIMIT,
+            timeout=limit,
             coalesce_streams=True,
             record_timing=False,
             extra_arguments=["--log-level=40"],
             resources={"metadata": {"path": runs}},
         )
         try:
-            await asyncio.wait_for(client.async_execute(), LIMIT)
+            await asyncio.wait_for(client.async_execute(), limit)
         except CellExecutionError as error:
             problem = COLORS.sub("", str(error))
         except TimeoutError:
-            problem = f"not finished after {LIMIT} seconds"
+            problem = f"not finished after {limit} seconds"
     seconds = time.perf_counter() - start
     size = "full" if FULL else "test"
     notebook.metadata["clearhead"] = {"size": size, "seconds": round(seconds), "torch": version("torch").split("+")[0]}
@@ -80,14 +80,14 @@ async def execute(path: Path, folder: Path) -> str:
     return f"{path.stem}: {problem}" if problem else ""
 
 
-async def execute_all(paths: list[Path], folder: Path) -> list[str]:
+async def execute_all(paths: list[Path], folder: Path, limit: int) -> list[str]:
     """What went wrong in each lesson that failed."""
     folder.mkdir(parents=True, exist_ok=True)
     free = asyncio.Semaphore(AT_ONCE)
 
     async def execute_next(path: Path) -> str:
         async with free:
-            return await execute(path, folder)
+            return await execute(path, folder, limit)
 
     return [problem for problem in await asyncio.gather(*map(execute_next, paths)) if problem]
 
@@ -96,6 +96,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help="lessons, by the beginning of their name: 05; or all")
     parser.add_argument("--keep", action="store_true", help="write the notebooks to lessons/outputs")
+    parser.add_argument("--limit", type=int, default=LIMIT, help="seconds of a lesson (%(default)s)")
     options = parser.parse_args()
     paths = [path for path in lessons() if path.name.startswith(tuple(options.names or [""]))]
     if not paths:
@@ -103,7 +104,7 @@ def main() -> int:
     if not FULL:
         os.environ["OMP_NUM_THREADS"] = "1"
     start = time.perf_counter()
-    problems = asyncio.run(execute_all(paths, KEPT if options.keep else BUILT))
+    problems = asyncio.run(execute_all(paths, KEPT if options.keep else BUILT, options.limit))
     print(f"{len(paths)} lessons in {time.perf_counter() - start:.0f} s")
     print("\n\n".join(problems), file=sys.stderr)
     return 1 if problems else 0
