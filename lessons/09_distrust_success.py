@@ -17,9 +17,9 @@
 # 7. the translation ignores its source,
 # 8. the batch changes the answer.
 #
-# Each time we look at the symptom, let the one tool name the fault that is able to find it, mend it, and look again.
-# The point is to learn *which* tool. An examination of the model cannot see a fault of the training loop, and a
-# perfect curve says nothing about the code that samples.
+# Each time we look at the symptom, let the one tool name the fault that is able to find it, mend it, and look again:
+# the symptom must be gone, and the tool silent. The point is to learn *which* tool. An examination of the model cannot
+# see a fault of the training loop, and a perfect curve says nothing about the code that samples.
 
 # %%
 import math
@@ -241,14 +241,17 @@ with ch.doctor.watch(model) as watched:
 assert "T02" in findings(watched.report())
 
 # %% [markdown]
-# Mended, with `zero_grad` in its place, the loop is the one that trained the healthy model. The doctor watches it and
-# is silent.
+# Mended, with `zero_grad` in its place, the loop is `train`, which trained the healthy model. The doctor watches it
+# and is silent, and in as many steps the loss falls.
 
 # %%
 with ch.doctor.watch(model) as watched:
-    mended_losses = train(model, 2)
+    train(model, 2)
 assert findings(watched.report()) == []
-assert healthy_losses[11] < min(flat_losses) - 0.3
+mended_losses = train(SmallGPT(), 12)
+print(f"from {mended_losses[0]:.3f} to {mended_losses[-1]:.3f}")
+assert mended_losses[-1] < min(flat_losses) - 0.3
+disappeared = {"1 loss after 12 steps": (flat_losses[-1], mended_losses[-1])}  # with the fault, and mended
 
 # %% [markdown]
 # ## 2. It falls, and then it is NaN
@@ -305,6 +308,21 @@ mended_losses = train(SmallGPT(), 36, batch_of_chats, mean_of_any)
 print([round(loss, 2) for loss in mended_losses[27:]])
 assert all(map(math.isfinite, mended_losses))
 assert mended_losses[30] == 0
+disappeared["2 loss after 36 steps"] = nan_losses[-1], mended_losses[-1]
+assert "no finite loss" not in " ".join(signs(curve(mended_losses)))
+
+# %% [markdown]
+# Watched, the batches around the empty one are healthy. On the empty one itself R01 is gone, and the doctor says that
+# the gradient is cut. So it is, there: where nothing is asked, nothing can be learned.
+
+# %%
+model = SmallGPT()
+with ch.doctor.watch(model) as watched:
+    train(model, 2, lambda step: batch_of_chats((29, 31)[step]), mean_of_any)
+assert findings(watched.report()) == []
+with ch.doctor.watch(model) as watched:
+    train(model, 2, lambda step: batch_of_chats(30 + step), mean_of_any)
+assert findings(watched.report()) == ["I06"]
 
 # %% [markdown]
 # The same batch under torch's own mean, `F.cross_entropy(..., ignore_index=-100)`, also has a loss of NaN, but in
@@ -333,12 +351,16 @@ def batch_without_shift(step):
     return ids, ids
 
 
+def repeated(text):
+    """The share of the written characters that equal the one before."""
+    return sum(a == b for a, b in pairwise(text[11:])) / (len(text) - 12)
+
+
 copying = SmallGPT()
 copying_losses = train(copying, steps // 2, batch_without_shift)
 copied = write(copying)
 print(f"loss {copying_losses[-1]:.3f}\n{copied}")
-repeated = sum(a == b for a, b in pairwise(copied[11:])) / (len(copied) - 12)
-assert repeated > 0.5, repeated
+assert repeated(copied) > 0.5, repeated(copied)
 
 # %% [markdown]
 # The loss is wonderful: in half the steps it is far below the healthy model's. What does the loss *ask for*? The
@@ -351,9 +373,19 @@ with ch.doctor.watch(copying) as watched:
 assert "D01" in findings(watched.report())
 assert copying_losses[-1] < healthy_losses[steps // 2]
 
-healthy_text = write(healthy)
-print("healthy:", repr(healthy_text))
-assert sum(a == b for a, b in pairwise(healthy_text[11:])) / (len(healthy_text) - 12) < 0.3
+# %% [markdown]
+# Mended, with targets that are shifted by one, and trained again for as long:
+
+# %%
+shifted_model = SmallGPT()
+shifted_losses = train(shifted_model, steps // 2)
+shifted_text = write(shifted_model)
+print(f"loss {shifted_losses[-1]:.3f}\n{shifted_text}")
+assert repeated(shifted_text) < 0.3, repeated(shifted_text)
+with ch.doctor.watch(shifted_model) as watched:
+    train(shifted_model, 2)
+assert findings(watched.report()) == []
+disappeared["3 share of repeated characters"] = repeated(copied), repeated(shifted_text)
 
 # %% [markdown]
 # Not every repetition is a fault. A small model that always takes the *likeliest* character walks in circles, healthy
@@ -397,10 +429,9 @@ def surprisal(model, text):
 
 
 real = text[:72]
-for label, words in (("real text", real), ("healthy model's text", healthy_text), ("this text", noise)):
-    print(f"{label:22} {surprisal(healthy, words):.2f} nats per character")
-assert surprisal(healthy, noise) > surprisal(healthy, healthy_text) + 0.8
-assert abs(surprisal(healthy, healthy_text) - surprisal(healthy, real)) < 0.8
+for label, words in (("real text", real), ("this text", noise)):
+    print(f"{label:22} {surprisal(twice, words):.2f} nats per character")
+assert surprisal(twice, noise) > surprisal(twice, real) + 0.8
 
 # %% [markdown]
 # So the model is right and the writer is wrong. The doctor says the same: it runs `generate` and compares what is
@@ -408,7 +439,18 @@ assert abs(surprisal(healthy, healthy_text) - surprisal(healthy, real)) < 0.8
 
 # %%
 assert "K11" in findings(ch.doctor.check(twice, ch.doctor.Spec(kind="causal"), only=["K11"]))
-assert findings(ch.doctor.check(healthy, ch.doctor.Spec(kind="causal"), only=["K11"])) == []
+
+# %% [markdown]
+# Mended: the same weights, and one softmax.
+
+# %%
+once = SmallGPT()
+once.load_state_dict(twice.state_dict())
+once_text = write(once)
+print(f"{once_text!r}: {surprisal(once, once_text):.2f} nats per character")
+assert abs(surprisal(once, once_text) - surprisal(once, real)) < 0.8
+assert findings(ch.doctor.check(once, ch.doctor.Spec(kind="causal"), only=["K11"])) == []
+disappeared["4 surprisal of its own text"] = surprisal(twice, noise), surprisal(once, once_text)
 
 
 # %% [markdown]
@@ -442,9 +484,21 @@ assert (likeliest == frequencies.argmax()).float().mean() > 0.95  # the space
 with ch.doctor.watch(constant) as watched:
     train(constant, 2, batch_from_two_places)
 assert "D12" in findings(watched.report())
-varied = healthy(batch(0)[0])[0].argmax(-1).unique()
-print(f"the healthy model's likeliest characters: {len(varied)} different ones")
-assert len(varied) > 5
+
+# %% [markdown]
+# Mended, with inputs and targets from the same place, and trained again for as long:
+
+# %%
+varied_model = SmallGPT()
+varied_losses = train(varied_model, steps // 2)
+varied = varied_model(batch(0)[0])[0].argmax(-1)
+print(f"loss {sum(varied_losses[-20:]) / 20:.3f}; {len(varied.unique())} different characters are the likeliest")
+assert sum(varied_losses[-20:]) / 20 < unigram - 0.3
+assert len(varied.unique()) > 5
+with ch.doctor.watch(varied_model) as watched:
+    train(varied_model, 2)
+assert findings(watched.report()) == []
+disappeared["5 characters that are the likeliest somewhere"] = len(likeliest.unique()), len(varied.unique())
 
 
 # %% [markdown]
@@ -480,17 +534,31 @@ if FULL:
     assert cheat_losses[-1] < floor
 
 # %% [markdown]
-# Mended, it is the healthy model again: a worse loss, and a better text. How much the cheat's loss is worth shows if
-# we let it predict without the future, one character at a time:
+# Mended, with the triangle's diagonal in its place, and trained again in the same way: a worse loss, and a better
+# text. How much each loss is worth shows if we let the model predict without the future, one character at a time. The
+# mended one predicts as well as before; the cheat's loss was worth nothing.
+
 
 # %%
-window = batch(10**6, T=24)[0][:1]
-with torch.no_grad():
-    honest = torch.cat([cheat(window[:, : t + 1])[0][:, -1:] for t in range(window.shape[1] - 1)], 1)
-    cheats_loss = F.cross_entropy(honest[0], window[0, 1:]).item()
-    healthys_loss = F.cross_entropy(healthy(window)[0][0, :-1], window[0, 1:]).item()
-print(f"without the future: the cheat {cheats_loss:.2f}, the healthy model {healthys_loss:.2f}")
-assert cheats_loss > healthys_loss
+def loss_without_the_future(model, ids, targets):
+    with torch.no_grad():
+        honest = torch.cat([model(ids[:, : t + 1])[0][:, -1:] for t in range(ids.shape[1])], 1)
+    return F.cross_entropy(honest.flatten(0, 1), targets.flatten()).item()
+
+
+torch.manual_seed(1)
+mended = SmallGPT()
+mended_losses = train(mended, steps, lambda step: batch(step, T=24), learning_rate=1e-2)
+print(f"loss {mended_losses[-1]:.3f}\n{write(mended)}")
+windows = batch(10**6, T=24)
+worth = {name: loss_without_the_future(model, *windows) for name, model in (("cheat", cheat), ("mended", mended))}
+for name, model in (("cheat", cheat), ("mended", mended)):
+    print(f"{name:7} loss {loss_of(model, *windows).item():.2f}, without the future {worth[name]:.2f}")
+assert worth["cheat"] > loss_of(cheat, *windows) + 1
+assert abs(worth["mended"] - loss_of(mended, *windows)) < 1e-4
+assert mended_losses[-1] > floor
+assert findings(ch.doctor.check(SmallGPT(), ch.doctor.Spec(kind="causal"), only=["M01", "M06"])) == []
+disappeared["6 loss without the future"] = worth["cheat"], worth["mended"]
 
 
 # %% [markdown]
@@ -549,20 +617,22 @@ def loss_of_translation(model, source, shifted, targets):
     return F.cross_entropy(model(source, shifted).flatten(0, 1), targets.flatten())
 
 
-translation_losses = {}
+translation_losses, moves = {}, {}
 for decoder in (Deaf, Translating):
     torch.manual_seed(1)
     translator = SmallTranslator(decoder)
     translation_losses[decoder.__name__] = train(translator, 120, sentences, loss_of_translation)
     source, shifted, _ = sentences(10**6)
     moved = (translator(source, shifted) - translator(source.flip(0), shifted)).abs().max().item()
+    moves[decoder.__name__] = moved
     loss = translation_losses[decoder.__name__][-1]
     print(f"{decoder.__name__:12} loss {loss:.3f}; another source moves the logits by {moved:.3f}")
     assert (moved == 0) == (decoder is Deaf)
 assert (
     translation_losses["Deaf"][-1] > math.log(10) - 0.1
 )  # the digits are random: without the source nobody can do better
-assert translation_losses["Translating"][-1] < 1.0
+assert translation_losses["Translating"][-1] < 1.0  # mended: the memory is read
+disappeared["7 what another source moves"] = moves["Deaf"], moves["Translating"]
 
 # %% [markdown]
 # The curve's plateau is at ln 10. What is fluent about a language of random digits is nothing; in a real one the deaf
@@ -588,17 +658,39 @@ class AcrossRows(Attention):
         return mixed.transpose(0, 1), present
 
 
+def changed_by_the_batch(model, ids):
+    """How much the logits of row 5 differ between the batch and the row alone."""
+    with torch.no_grad():
+        return (model(ids)[0][5] - model(ids[5:6])[0][0]).abs().max().item()
+
+
 across = SmallGPT(AcrossRows)
 ids = batch(0)[0]
-for name, model in (("across rows", across), ("healthy", healthy)):
-    with torch.no_grad():
-        changed = (model(ids)[0][5] - model(ids[5:6])[0][0]).abs().max().item()
-    print(f"{name:12} row 5 alone and in its batch differ by {changed:.1e}")
-    assert (changed > 1e-3) == (model is across)
+print(f"row 5 alone and in its batch differ by {changed_by_the_batch(across, ids):.1e}")
+assert changed_by_the_batch(across, ids) > 1e-3
 assert "A10" in findings(ch.doctor.check(across, ch.doctor.Spec(kind="causal"), only=["A10"]))
 
 # %% [markdown]
+# Mended: the same weights, and attention within each row.
+
+# %%
+within = SmallGPT()
+within.load_state_dict(across.state_dict())
+print(f"row 5 alone and in its batch differ by {changed_by_the_batch(within, ids):.1e}")
+assert changed_by_the_batch(within, ids) < 1e-5
+assert findings(ch.doctor.check(within, ch.doctor.Spec(kind="causal"), only=["A10"])) == []
+disappeared["8 what the batch changes"] = changed_by_the_batch(across, ids), changed_by_the_batch(within, ids)
+
+# %% [markdown]
 # Differences of about 1e-6 are rounding: other shapes are summed in another order.
+#
+# Eight symptoms, each with the fault and after it was mended:
+
+# %%
+print(f"{'':45} planted    mended")
+for symptom, (planted, repaired) in disappeared.items():
+    print(f"{symptom:45} {planted:7.2g} {repaired:9.2g}")
+assert [label[0] for label in disappeared] == list("12345678")
 
 # %% [markdown]
 # The curves of all of this, side by side:
