@@ -18,7 +18,7 @@ from typing import Any
 import jupytext
 import nbformat
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, DeadKernelError
 
 LESSONS = Path(__file__).resolve().parent
 KEPT = LESSONS / "outputs"
@@ -64,8 +64,9 @@ async def execute(path: Path, folder: Path, limit: int) -> str:
             await asyncio.wait_for(client.async_execute(), limit)
         except CellExecutionError as error:
             problem = COLORS.sub("", str(error))
-        except TimeoutError:
-            problem = f"not finished after {limit} seconds"
+        except (TimeoutError, DeadKernelError):  # ended at its limit, a kernel may be called dead
+            late = time.perf_counter() - start >= limit
+            problem = f"not finished after {limit} seconds" if late else "its kernel died"
     seconds = time.perf_counter() - start
     size = "full" if FULL else "test"
     notebook.metadata["clearhead"] = {"size": size, "seconds": round(seconds), "torch": version("torch").split("+")[0]}

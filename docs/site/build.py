@@ -8,8 +8,10 @@ from pages import ROOT, write_pages
 from sphinx.cmd.build import main
 
 FOLDER = ROOT / "build" / "site"
-# What the theme leaves out, without which parts of a page cannot be named or reached on the keyboard.
+# What the theme leaves out: parts of a page that cannot be named or reached on the keyboard, and an icon, which the
+# browser asks for in vain.
 MENDS = {
+    "</head>": '<link rel="icon" href="data:,"></head>',
     'class="caption" role="heading"': 'class="caption" role="heading" aria-level="2"',
     "<pre>": '<pre tabindex="0">',
     '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="All pages">',

@@ -12,4 +12,5 @@ html_theme = "furo"
 html_title = "Clearhead"
 html_show_sphinx = False
 html_copy_source = False
+html_show_copyright = False
 highlight_language = "text"
