@@ -15,6 +15,7 @@ const MEASURES = {
 };
 
 const POINTS = 4000; // of a line: what is longer keeps every second one
+const DRAWN_EVERY = 2000; // ms: a picture takes 25 ms to paint, which the training on the same cores would miss
 
 const shown = (value, digits) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 
@@ -184,7 +185,7 @@ export function setUpRuns(section, studio) {
         if (event.records.some((record) => record.kind === "mean")) curves.set(name, (curve = await get(path)));
         else if (event.offset >= curve.offset) extend(curve, event);
         if (performance.now() < due && event.state === "training") continue;
-        due = performance.now() + 900;
+        due = performance.now() + DRAWN_EVERY;
         if (!isOld()) draw(state(), studio.run());
       }
       studio.refresh();
