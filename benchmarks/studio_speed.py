@@ -4,6 +4,7 @@
 
 needs the extras `serve` and `test`, and a Chromium (or CHROMIUM names one). While a model trains in a process of its
 own, its page is opened and closed in turn, and the speed of the steps in each window is read from the training's log.
+On a busy machine that speed says little: what the server and the browser take of the processor in a window says more.
 """
 
 import argparse
@@ -84,14 +85,19 @@ def main() -> None:
         f"wall of 12 x 12 heads at {TOKENS} tokens: {wall:.2f} s (asked: under 2); {processor:.2f} s of processor time"
     )
     if watched:
-        alone, watched_rate, ratio = (statistics.median(column) for column in zip(*watched, strict=True))
+        alone, watched_rate, ratio, used = (statistics.median(column) for column in zip(*watched, strict=True))
         print(f"a training's tokens per second: {alone:,.0f} alone, {watched_rate:,.0f} while it is watched")
         print(f"ratio of neighboring windows, median of {len(watched)}: {ratio:.3f} (asked: at least 0.98)")
+        share = used / (os.cpu_count() or 1)
+        print(f"watching takes {1000 * used:.0f} ms of processor time a second, {share:.1%} of what the machine has")
     print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
-def watch(browser: "Browser", windows: int) -> list[tuple[float, float, float]]:
-    """Train the stories, and watch in every second window: tokens per second without, with, and their ratio."""
+def watch(browser: "Browser", windows: int) -> list[tuple[float, float, float, float]]:
+    """Train the stories, and watch in every second window.
+
+    Tokens per second without and with, their ratio, and what the server and the browser take of a processor more.
+    """
     from running_server import running_app
 
     from clearhead.config.serving import ServerConfig
@@ -100,7 +106,7 @@ def watch(browser: "Browser", windows: int) -> list[tuple[float, float, float]]:
     seconds = 2 * windows * (WINDOW + 2)
     command = [sys.executable, "-m", "clearhead", "train", "stories", "--preset", "tiny", "--out", "runs/watched"]
     training = subprocess.Popen([*command, "--train.steps", "1000000", "--json"], stderr=subprocess.DEVNULL)
-    log, rates = Path("runs/watched/metrics.jsonl"), list[float]()
+    log, rates, costs = Path("runs/watched/metrics.jsonl"), list[float](), list[float]()
     try:
         with running_app(create_studio(ServerConfig(device="cpu", engine="eager"))) as url:
             end = time.monotonic() + PATIENCE
@@ -112,16 +118,26 @@ def watch(browser: "Browser", windows: int) -> list[tuple[float, float, float]]:
             for number in range(2 * windows):
                 page.goto(f"{url}/#screen=runs&run=watched" if number % 2 else "about:blank")
                 time.sleep(2)  # until the page stands
-                begin = log.stat().st_size
+                begin, since, used = log.stat().st_size, time.monotonic(), processor_seconds(browser)
                 time.sleep(WINDOW)
                 rates.append(speed_since(log, begin))
+                costs.append((processor_seconds(browser) - used) / (time.monotonic() - since))
                 page.goto("about:blank")
                 assert time.monotonic() < end, "the machine is too busy"
     finally:
         training.send_signal(signal.SIGINT)
         training.wait(PATIENCE)
-    pairs = zip(rates[::2], rates[1::2], strict=True)
-    return [(alone, watched, watched / alone) for alone, watched in pairs]
+    more = [watched - alone for alone, watched in zip(costs[::2], costs[1::2], strict=True)]
+    pairs = zip(rates[::2], rates[1::2], more, strict=True)
+    return [(alone, watched, watched / alone, cost) for alone, watched, cost in pairs]
+
+
+def processor_seconds(browser: "Browser") -> float:
+    """What this process, which serves, and those of the browser took of a processor until now."""
+    session = browser.new_browser_cdp_session()
+    processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
+    session.detach()
+    return time.process_time() + sum(process["cpuTime"] for process in processes)
 
 
 def speed_since(log: Path, begin: int) -> float:
