@@ -55,6 +55,11 @@ def test_ctrl_c_while_it_starts_is_a_sentence(when: float, tmp_path: Path) -> No
     assert_well_ended(*interrupted_after(when, signal.SIGINT, tmp_path), when)
 
 
+def test_of_several_processes_that_start_one_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    assert interrupted_after(0, signal.SIGTERM, tmp_path) == (130, "")
+
+
 FIRST = """
 import sys
 before = {*sys.modules}

@@ -1,23 +1,21 @@
 """`torchrun ... -m clearhead train`: one training on several processes, also where one of them dies."""
 
-import json
 import os
-import random
 import signal
 import socket
 import sys
 import threading
 import time
-from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
+from contextlib import chdir, redirect_stderr
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from child_processes import PATIENCE, Child, finish
+from child_processes import Child, finish
 from process_helpers import run_processes
 from torch import Tensor
+from torchrun_helpers import LIMIT, OPTIONS, TEXT, UNCHECKED, environment, losses, run_command, torchrun, train
 
 import clearhead
 from clearhead import cli
@@ -39,15 +37,6 @@ from clearhead.workflows.runs.report import write_report
 from clearhead.workflows.signals import Interruption, interruptible_batches
 from clearhead.workflows.tasks import Task, causal
 
-TEXT = "The cat sat on the mat, and the dog sat on the cat. Nobody knew what the mouse thought of it.\n" * 60
-OPTIONS = """
---model.n_layers 2 --model.n_heads 2 --model.d_model 16 --model.d_ff 32 --model.block_size 16 --model.dropout 0
---data.tokenizer char --train.batch_size 6 --train.precision float32 --train.eval_every 5 --train.save_every 5
---train.threads 1 --json
-""".split()  # noqa: SIM905
-
-LIMIT = 900.0  # seconds, for several processes that train on a busy machine; a test has its own
-UNCHECKED = ["--no-preflight"]
 WHOLE_SAMPLE = causal.SAMPLE  # before a fixture shortens it
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the processes of a machine meet as Linux has them")
@@ -59,38 +48,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def torchrun(world_size: int, *arguments: str, restarts: int = 0) -> list[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--max-restarts={restarts}"]
-    return [*launcher, "--monitor-interval=0.1", f"--nproc-per-node={world_size}", *arguments]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-
-
-def run_command(folder: Path, world_size: int, *arguments: str) -> dict[str, Any]:
-    """The command's JSON: one object, whatever the number of processes. One process is this one, which has torch."""
-    if world_size == 1:
-        with chdir(folder), redirect_stdout(StringIO()) as printed:
-            assert cli.run(list(arguments)) == 0
-        return dict(json.loads(printed.getvalue()))
-    done = finish(torchrun(world_size, "-m", "clearhead", *arguments), cwd=folder, env=environment(), timeout=LIMIT)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
-
-
-def train(folder: Path, world_size: int, steps: int, out: str, *options: str, source: str = "my.txt") -> dict[str, Any]:
-    arguments = ["train", source, "--out", out, "--train.steps", str(steps), *OPTIONS, *(options or UNCHECKED)]
-    return run_command(folder, world_size, *arguments)
-
-
 def resume(folder: Path, world_size: int, steps: int, out: str) -> None:
     run_command(folder, world_size, "resume", out, "--train.steps", str(steps), "--json")
-
-
-def losses(run: Path) -> list[float]:
-    records = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    return [record["loss"] for record in records if record["kind"] == "step"]
 
 
 def test_two_processes_train_what_one_trains_and_one_goes_on(folder: Path) -> None:
@@ -265,36 +224,3 @@ def test_launchers_on_several_machines_meet(folder: Path) -> None:
     assert [code for code, _, _ in ends] == [0, 0], ends
     train(folder, 1, 10, "alone")
     assert losses(folder / "apart") == pytest.approx(losses(folder / "alone"), abs=1e-5)
-
-
-@pytest.mark.campaign
-@pytest.mark.timeout(3000)
-@pytest.mark.parametrize("kills", [1, 40])
-def test_a_process_that_is_killed_costs_nothing(folder: Path, kills: int) -> None:
-    steps = 40 * (1 + kills // 4)
-    whole = train(folder, 2, steps, "whole")
-    arguments = ["train", "my.txt", "--out", "killed", "--train.steps", str(steps), *OPTIONS, *UNCHECKED]
-    generator, reached = random.Random(kills), list[int]()
-    launched = torchrun(2, "-m", "clearhead", *arguments, restarts=kills)
-    with Child(launched, cwd=folder, env=environment(), stderr=None) as child:
-        deadline = time.monotonic() + PATIENCE * (1 + kills)
-        while len(reached) < kills and child.process.poll() is None:
-            while len(workers := _workers(child.process.pid)) < 2 and child.process.poll() is None:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            time.sleep(generator.uniform(0, 6))
-            with suppress(ProcessLookupError, IndexError):  # torchrun is starting others, or is done
-                os.kill(generator.choice(workers), signal.SIGKILL)
-                reached.append(len(losses(folder / "killed")) if (folder / "killed" / "metrics.jsonl").exists() else 0)
-        assert child.process.wait(timeout=deadline - time.monotonic()) == 0
-    assert reached
-    print(f"{len(reached)} kills, after these steps: {reached}")
-    assert len(losses(folder / "killed")) == steps
-    assert losses(folder / "killed") == losses(folder / "whole")
-    assert whole["steps"] == steps
-
-
-def _workers(launcher: int) -> list[int]:
-    """The processes that torchrun started, the first one first."""
-    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text(encoding="utf-8")
-    return sorted(map(int, children.split()))

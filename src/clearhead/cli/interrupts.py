@@ -75,8 +75,13 @@ def ignore() -> None:
 
 
 def leave_at_once() -> "NoReturn":
-    """Say the sentence and end the process, without a step of Python's own way out."""
+    """Say the sentence and end the process, without a step of Python's own way out.
+
+    Of several processes that torchrun started, rank 0 says it.
+    """
     ignore()
+    if os.environ.get("RANK", "0") != "0":
+        os._exit(CODE)
     if "--json" in sys.argv:
         _tell(1, f'{{"error": "{SENTENCE}", "exit_code": {CODE}}}\n')
     else:

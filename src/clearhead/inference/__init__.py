@@ -4,7 +4,7 @@ from clearhead.inference.batching import GenerationBatch
 from clearhead.inference.beam import Hypothesis, beam_search
 from clearhead.inference.continuation import generate_ids
 from clearhead.inference.engine import Engine
-from clearhead.inference.evaluation import evaluate, token_losses
+from clearhead.inference.evaluation import NothingToEvaluateError, evaluate, token_losses
 from clearhead.inference.filling import Candidate, Filled, fill
 from clearhead.inference.generation import Piece, TextCodec, encode_prompt, generate, stream, stream_ids
 from clearhead.inference.sampling import sample
@@ -22,6 +22,7 @@ __all__ = [
     "Filled",
     "GenerationBatch",
     "Hypothesis",
+    "NothingToEvaluateError",
     "Piece",
     "TextCodec",
     "TextOptions",

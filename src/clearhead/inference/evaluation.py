@@ -12,6 +12,13 @@ from clearhead.models import Evaluation, LanguageModel, rows_at_once
 from clearhead.models.eval_mode import evaluating
 
 
+class NothingToEvaluateError(DataError):
+    """There is no token to predict."""
+
+    def __init__(self) -> None:
+        super().__init__("there is nothing to evaluate: the text has no token to predict; give a longer one")
+
+
 def evaluate(
     model: LanguageModel,
     batches: Iterable[Sequence[Tensor]],
@@ -26,7 +33,7 @@ def evaluate(
         body: replaces `model.body`, e.g. to apply a document mask.
 
     Raises:
-        DataError: there is no token to predict.
+        NothingToEvaluateError: there is no token to predict.
     """
     device, sums, counts = model.device, [], []
     with evaluating(model), torch.inference_mode():
@@ -37,7 +44,7 @@ def evaluate(
             counts.append((targets != IGNORED).sum())
     tokens = int(torch.stack(counts).sum()) if counts else 0
     if not tokens:
-        raise DataError("there is nothing to evaluate: the text has no token to predict; give a longer one")
+        raise NothingToEvaluateError
     return Evaluation(torch.cat(sums).cpu().double().sum().item() / tokens, tokens)
 
 

@@ -52,7 +52,7 @@ def naming_the_lost() -> Iterator[None]:
 def speaker() -> int:
     """The rank that tells why the training ends, once for all: the first that asks this."""
     try:
-        return int(_store().compare_set(SPEAKER, "", str(dist.get_rank())))
+        return int(group_store().compare_set(SPEAKER, "", str(dist.get_rank())))
     except dist.DistError:  # the store went with rank 0, which kept it
         return 1
 
@@ -60,7 +60,7 @@ def speaker() -> int:
 @contextmanager
 def beating() -> Iterator[None]:
     """Tell the others from a thread that this process is alive, whatever it does in here; at last, that it failed."""
-    store = _store()
+    store = group_store()
     try:
         with _repeating((TIMEOUT / 60).total_seconds(), lambda: store.add(BEATS, 1)):
             yield
@@ -73,7 +73,7 @@ def beating() -> Iterator[None]:
 @contextmanager
 def answering() -> Iterator[None]:
     """Answer from a thread the roll call of a process that waited too long, whatever this one waits for in here."""
-    store, group = _store(), dist.group.WORLD
+    store, group = group_store(), dist.group.WORLD
 
     def answer() -> None:
         if store.check([HANGS]):
@@ -105,9 +105,9 @@ def _repeating(seconds: float, function: Callable[[], object]) -> Iterator[None]
 @contextmanager
 def ready() -> Iterator[None]:
     """In here the first process meets those that `wait_for_first`."""
-    _store().set(READY, "")
+    group_store().set(READY, "")
     yield
-    _store().delete_key(READY)
+    group_store().delete_key(READY)
 
 
 def wait_for_first() -> None:
@@ -117,7 +117,7 @@ def wait_for_first() -> None:
         ProcessLostError: it failed, ended, or there was no beat for `TIMEOUT`.
     """
     try:
-        store, beats, last = _store(), -1, time.monotonic()
+        store, beats, last = group_store(), -1, time.monotonic()
         while not store.check([READY]):
             if store.check([FAILED]):
                 raise ProcessLostError("the first process of this training failed")
@@ -137,7 +137,7 @@ def _lost(*, timed_out: bool) -> ProcessLostError:
     """
     with suppress(dist.DistError):
         if timed_out:
-            _store().set(HANGS, "")
+            group_store().set(HANGS, "")
         if timed_out or _is_hanging():
             return _hang(_silent_ranks())
     return ProcessLostError(
@@ -147,7 +147,7 @@ def _lost(*, timed_out: bool) -> ProcessLostError:
 
 def _is_hanging() -> bool:
     """Whether a process has waited too long, rather than ended; one that failed has said so before it ended."""
-    store, end = _store(), time.monotonic() + GRACE
+    store, end = group_store(), time.monotonic() + GRACE
     while not store.check([HANGS]):
         if store.check([SPEAKER]) or time.monotonic() > end:
             return False
@@ -157,7 +157,7 @@ def _is_hanging() -> bool:
 
 def _silent_ranks() -> list[int]:
     """Those that do not answer a roll call, or have not come to what this process waited for."""
-    store, end = _store(), time.monotonic() + (TIMEOUT / 20).total_seconds()
+    store, end = group_store(), time.monotonic() + (TIMEOUT / 20).total_seconds()
     count = _answer(store, dist.group.WORLD)
 
     def is_silent(rank: int) -> bool:
@@ -187,6 +187,6 @@ def _hang(ranks: Sequence[int]) -> ProcessLostError:
     )
 
 
-def _store() -> Store:
+def group_store() -> Store:
     """Where the processes of the group have met; it outlasts a collective that fails."""
     return dist.distributed_c10d._get_default_store()

@@ -50,7 +50,8 @@ class TrainStep:
         if is_sharded(model):
             self._no_sync = partial(unreduced, model)
         elif self.processes.world_size > 1:
-            replica = DistributedDataParallel(_Replica(model, self._loss_fn), gradient_as_bucket_view=True)
+            with naming_the_lost():
+                replica = DistributedDataParallel(_Replica(model, self._loss_fn), gradient_as_bucket_view=True)
             self._loss_fn = self._eager_loss_fn = replica
             self._no_sync = replica.no_sync
 

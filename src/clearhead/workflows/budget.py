@@ -4,7 +4,7 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +16,9 @@ from clearhead.inspection import estimate_cost
 from clearhead.training import Evaluated, Event, SaveDue
 from clearhead.training.loss import counted_tokens
 from clearhead.wording import counted
+from clearhead.workflows.events import Observer, Replanned
 from clearhead.workflows.hardware import choose_device, operations_per_second, seconds_per_step
+from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import Task
 
 FINISH_SECONDS = 2.0  # for the report, after the last step
@@ -68,6 +70,22 @@ class Budget:
         self.is_first = True  # a first step warms up, or compiles
         self.has_paused = False
 
+    @classmethod
+    def until(cls, wall_deadline: float, config: RunConfig, task: Task) -> "Budget":
+        """The rest of a budget, for a training that goes on until the time it was first to be done by.
+
+        Args:
+            wall_deadline: that time, in seconds of `time.time`, which other processes know as well.
+        """
+        steps, every = config.train.steps, config.train.eval_every
+        deadline = time.perf_counter() + wall_deadline - time.time()
+        return cls(deadline, steps=steps, most=max(steps, _enough(config, task)), eval_every=every, pause=0.0)
+
+    @property
+    def wall_deadline(self) -> float:
+        """The deadline in seconds of `time.time`."""
+        return time.time() + self.deadline - self.clock()
+
     def take(self, event: Event) -> None:
         """Learn from an event of the loop that the step before was followed by a pause."""
         self.has_paused |= isinstance(event, Evaluated | SaveDue)
@@ -104,6 +122,22 @@ class Budget:
         pause = sum(self.pauses) / len(self.pauses) if self.pauses else self.expected_pause
         per_step = self._step_seconds() + pause / self.eval_every
         return int((left - pause) / per_step)
+
+
+def apply_budget(
+    budget: Budget, events: Iterator[Event], run: RunFolder, config: RunConfig, on_event: Observer
+) -> Iterator[Event]:
+    """The same events; what the budget changes is said, and is in the run's options before the next checkpoint."""
+    written = announced = config.train.steps
+    for event in events:
+        budget.take(event)
+        if budget.planned != announced:
+            announced = budget.planned
+            on_event(Replanned(announced))
+        if isinstance(event, SaveDue) and budget.planned != written:
+            written = budget.planned
+            run.write_config(RunConfig.read(config.model_dump(), {"train": {"steps": written}}))
+        yield event
 
 
 @dataclass(frozen=True)
@@ -157,8 +191,7 @@ def measure_pace(
     """
     deadline = start_time + 60 * minutes - FINISH_SECONDS
     available = SHARE_FOR_STEPS * max(deadline - time.perf_counter(), 30 * minutes)
-    per_pass = task.steps_per_pass(config)
-    enough = max(1, int(MAX_PASSES * per_pass))
+    enough = _enough(config, task)
     fewest = min(MIN_STEPS, enough)
     is_small = is_default or (is_new and _is_small(config, task, minutes))
     per_step = _least_seconds(config, task)
@@ -173,6 +206,11 @@ def measure_pace(
         speed = f"{_tokens_per_step(config, task) / per_step:,.0f} {task.counted}/s"
         reason = f"{counted(minutes, 'minute')} at {speed} measured on {_machine(config)}"
     return Pace(deadline, per_step, min(steps, enough), enough, reason)
+
+
+def _enough(config: RunConfig, task: Task) -> int:
+    """Steps after which more would only learn the data by heart."""
+    return max(1, int(MAX_PASSES * task.steps_per_pass(config)))
 
 
 def _confirmed_seconds(config: RunConfig, task: Task, *, allowed: float, attempts: int) -> float:

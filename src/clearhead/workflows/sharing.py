@@ -16,7 +16,7 @@ import torch
 from clearhead.config import RunConfig
 from clearhead.doctor import PreflightReport
 from clearhead.errors import DataError, InterruptedRunError, SilentExit, UsageError
-from clearhead.inference import Evaluation
+from clearhead.inference import Evaluation, NothingToEvaluateError
 from clearhead.inspection import estimate_cost
 from clearhead.models import LanguageModel, build_model
 from clearhead.options import option
@@ -35,15 +35,18 @@ from clearhead.training import (
     gathered,
     is_sharded,
     join_processes,
+    launchers,
 )
 from clearhead.workflows.budget import Budget
-from clearhead.workflows.hardware import choose_device, threads
+from clearhead.workflows.hardware import choose_device, enough_memory, threads
 from clearhead.workflows.pretrained import Pretrained
 from clearhead.workflows.run import Run
 from clearhead.workflows.runs.find import all_runs
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.signals import Interruption, interruptible, interruptible_batches
 from clearhead.workflows.tasks import Task
+
+LESS_MEMORY = "lower `train.batch_size`, `model.block_size` or `model.d_model`, or raise `train.micro_batches`"
 
 P = ParamSpec("P")
 
@@ -53,7 +56,7 @@ def shared(verb: Callable[P, Run]) -> Callable[P, Run]:
 
     @wraps(verb)
     def in_processes(*args: P.args, **kwargs: P.kwargs) -> Run:
-        with join_processes() as group, telling_once(group):
+        with join_processes() as group, telling_once(group), enough_memory(LESS_MEMORY):
             if not group.is_first:
                 return Run(follow(group).folder)
             with group.at_work():
@@ -86,7 +89,7 @@ def shares_weights(config: RunConfig) -> bool:
     """Whether the processes share the weights out, as `train.parallel` says.
 
     Raises:
-        UsageError: the mean of checkpoints is asked for, which needs whole weights.
+        UsageError: the mean of checkpoints, or compiled code, is asked for, which needs whole weights.
     """
     train, device = config.train, choose_device(config.train.device)
     if Processes.joined().world_size == 1 or train.parallel == "ddp":
@@ -98,6 +101,8 @@ def shares_weights(config: RunConfig) -> bool:
             return False
     if train.average_checkpoints > 1:
         raise UsageError(f"weights that are shared out are not averaged; set {option('train.average_checkpoints', 1)}")
+    if train.compile == "on":
+        raise UsageError(f"a model whose weights are shared out is not compiled; set {option('train.compile', 'off')}")
     return True
 
 
@@ -256,20 +261,39 @@ def evaluate(task: Task, model: LanguageModel, config: RunConfig, group: Process
     try:
         with gathered(model):
             share = task.evaluate(model, config, rank=group.rank, world_size=group.world_size)
-    except DataError:  # there are fewer batches than processes
+    except NothingToEvaluateError:  # there are fewer batches than processes
         share = Evaluation(0.0, 0)
     loss, tokens = group.sum(torch.tensor([share.loss * share.tokens, share.tokens], dtype=torch.float64)).tolist()
+    if not tokens:
+        raise NothingToEvaluateError
     return Evaluation(loss / tokens, int(tokens))
 
 
 def started_before(folder: Path | None) -> RunFolder | None:
-    """The run that these processes were training when one of them died, after which torchrun started them again."""
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) == 0:
+    """The run that these processes were training when one of them died, after which torchrun started them again.
+
+    Of several machines, only the one whose process died counts that as a restart.
+    """
+    counted = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    if not counted and os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
         return None
-    runs = all_runs() if folder is None else [RunFolder(folder)]
-    return next((run for run in runs if run.has_begun and _last_launcher(run) == os.getppid()), None)
+    runs, own = all_runs() if folder is None else [RunFolder(folder)], launchers()
+    return next((run for run in runs if run.has_begun and _was_started_by(own, run)), None)
 
 
-def _last_launcher(run: RunFolder) -> object:
-    launchers = [record.get("launcher") for record in run.records() if record["kind"] == "start"]
-    return launchers[-1] if launchers else None
+def _was_started_by(launchers: set[str], run: RunFolder) -> bool:
+    """Whether one of them began the training last, and not in this very process, which may train several models."""
+    start = _last_start(run)
+    started_by = start.get("launchers")
+    return isinstance(started_by, list) and not launchers.isdisjoint(started_by) and start["process"] != os.getpid()
+
+
+def last_deadline(run: RunFolder) -> float | None:
+    """When the run was to be done, in seconds of `time.time`, where it was time that decided."""
+    deadline = _last_start(run).get("deadline")
+    return deadline if isinstance(deadline, float) else None
+
+
+def _last_start(run: RunFolder) -> dict[str, Any]:
+    starts = [record for record in run.records() if record["kind"] == "start"]
+    return starts[-1] if starts else {}

@@ -17,7 +17,6 @@ from clearhead.training import (
     Notice,
     Optimizer,
     Processes,
-    SaveDue,
     TrainingState,
     build_optimizer,
     check_optimizer,
@@ -25,9 +24,9 @@ from clearhead.training import (
 )
 from clearhead.wording import call, counted
 from clearhead.workflows.averaging import use_mean
-from clearhead.workflows.budget import Budget
-from clearhead.workflows.events import CheckPassed, Observer, Preparing, Replanned, Started
-from clearhead.workflows.hardware import enough_memory, threads
+from clearhead.workflows.budget import Budget, apply_budget
+from clearhead.workflows.events import CheckPassed, Observer, Preparing, Started
+from clearhead.workflows.hardware import threads
 from clearhead.workflows.planning import plan
 from clearhead.workflows.pretrained import Pretrained
 from clearhead.workflows.progress import showing
@@ -42,6 +41,7 @@ from clearhead.workflows.sharing import (
     Training,
     build,
     dismiss,
+    last_deadline,
     lead,
     planned,
     release,
@@ -55,7 +55,6 @@ from clearhead.workflows.tasks import Task, open_task
 
 MAX_STEM = 60  # characters of a run's name that come from its source
 PAUSE = 0.2  # seconds between two events about the preparation
-LESS_MEMORY = "lower `train.batch_size`, `model.block_size` or `model.d_model`, or raise `train.micro_batches`"
 
 
 @shared
@@ -95,11 +94,13 @@ def train(
     if start_arguments.get("start_time") is None:
         start_arguments["start_time"] = time.perf_counter()
     if run_before := started_before(None if out is None else Path(out)):
-        return resume(run_before, progress=progress, on_event=on_event)
+        with showing(progress, on_event) as on_event:
+            _resume(run_before, {}, on_event, keep_deadline=True)
+        return Run(run_before.folder)
     start = start_of(source, start_arguments)  # before anything slow
     pretrained = start.pretrained
     folder, source = Path(out) if out else None, start.config.data.source
-    with showing(progress, on_event) as on_event, _new_run(folder, source) as run, enough_memory(LESS_MEMORY):
+    with showing(progress, on_event) as on_event, _new_run(folder, source) as run:
         if pipe := pipe_of(start.config.data.source):
             on_event(Notice(f"reading {pipe}: waiting for it to be written to, and closed"))
         tokenizers = None if pretrained is None else pretrained.tokenizers
@@ -131,19 +132,27 @@ def resume(
         ClearheadError: one sentence on what is wrong.
     """
     opened = open_folder(run, to_resume=True)
-    with showing(progress, on_event) as on_event, opened.locked(), enough_memory(LESS_MEMORY):
-        config = RunConfig.read(opened.config.model_dump(), options or {})
+    with showing(progress, on_event) as on_event:
+        _resume(opened, options or {}, on_event)
+    return Run(opened.folder)
+
+
+def _resume(run: RunFolder, options: Mapping[str, object], on_event: Observer, *, keep_deadline: bool = False) -> None:
+    """Go on with a run; to the time by which it was to be done, or to its number of steps."""
+    with run.locked():
+        config = RunConfig.read(run.config.model_dump(), options)
         check_optimizer(config.train)
-        before = opened.config
+        before = run.config
         if config.model_copy(update={"train": before.train}) != before:
             raise UsageError("resume goes on with the same model, data and seed; for others, start a new training")
-        task = opened.task()
-        if config == before and is_complete(opened, task):
-            on_event(Notice(_nothing_left(opened)))
-            dismiss(opened)
-        else:
-            _train(opened, config, task, on_event, check=True)
-    return Run(opened.folder)
+        task = run.task()
+        if config == before and is_complete(run, task):
+            on_event(Notice(_nothing_left(run)))
+            dismiss(run)
+            return
+        deadline = last_deadline(run) if keep_deadline else None
+        budget = None if deadline is None else Budget.until(deadline, config, task)
+        _train(run, config, task, on_event, check=True, budget=budget)
 
 
 def _nothing_left(run: RunFolder) -> str:
@@ -179,6 +188,8 @@ def _train(
     budget: Budget | None = None,
 ) -> None:
     """The model, the loop and the record, from the newest checkpoint, or from the start if there is none."""
+    if config.train.parallel == "fsdp" and Processes.joined().world_size == 1:
+        on_event(Notice("one process holds all weights: `train.parallel` is for several, which torchrun starts"))
     model = build(config, pretrained, sharded=shares_weights(config))
     optimizer = build_optimizer(model, config.train)
     training = Training(run, config, task, model, optimizer, _restore(run, model, optimizer, task, on_event))
@@ -199,9 +210,10 @@ def _train(
         lead(training, is_timed=budget is not None)
         events = training.events(interrupted, None if budget is None else planned(Processes.joined(), budget))
         if budget is not None:
-            events = _apply_budget(budget, events, run, config, on_event)
+            events = apply_budget(budget, events, run, config, on_event)
         try:
-            _record(training, events, log_event, on_event, source=None if pretrained is None else pretrained.source)
+            source = None if pretrained is None else pretrained.source
+            _record(training, events, log_event, on_event, source=source, budget=budget)
         except KeyboardInterrupt:
             raise _stopped(run, state, interrupted.reason) from None
     release(run)
@@ -214,15 +226,17 @@ def _record(
     on_event: Observer,
     *,
     source: str | None,
+    budget: Budget | None,
 ) -> None:
     """Write down what happens, and report it at the end, also of a training that was stopped or that failed.
 
     Args:
         source: where the model was trained before, if it was.
+        budget: if it is time that decides.
     """
     run, config, task, state = training.run, training.config, training.task, training.state
     with Recorder(run, training.model, training.optimizer, task, on_event) as recorder:
-        recorder.begin(state.step)
+        recorder.begin(state.step, deadline=None if budget is None else budget.wall_deadline)
         steps, utilization = config.train.steps, recorder.utilization
         on_event(Started(run.folder, state.step, steps, task.floor, task.bytes_per_token, utilization))
         if source is not None:
@@ -247,22 +261,6 @@ def _tensorboard(run: RunFolder, config: RunConfig, state: TrainingState) -> Ite
         return
     with TensorBoard(run.folder / "tensorboard", state.step) as board:
         yield board.take
-
-
-def _apply_budget(
-    budget: Budget, events: Iterator[Event], run: RunFolder, config: RunConfig, on_event: Observer
-) -> Iterator[Event]:
-    """The same events; what the budget changes is said, and is in the run's options before the next checkpoint."""
-    written = announced = config.train.steps
-    for event in events:
-        budget.take(event)
-        if budget.planned != announced:
-            announced = budget.planned
-            on_event(Replanned(announced))
-        if isinstance(event, SaveDue) and budget.planned != written:
-            written = budget.planned
-            run.write_config(RunConfig.read(config.model_dump(), {"train": {"steps": written}}))
-        yield event
 
 
 def _stopped(run: RunFolder, state: TrainingState, reason: str) -> InterruptedRunError:

@@ -26,6 +26,7 @@ from clearhead.training import (
     checkpoints,
     gathered,
     is_sharded,
+    launchers,
 )
 from clearhead.workflows.events import Observer, Read, Sampled, WeightsAveraged
 from clearhead.workflows.runs.folder import RunFolder
@@ -89,8 +90,12 @@ class Recorder:
         self.log.flush()
         os.fsync(self.log.fileno())
 
-    def begin(self, step: int) -> None:
-        """Record that training starts, or goes on, after `step` steps: how far it is to go, where and with what."""
+    def begin(self, step: int, *, deadline: float | None = None) -> None:
+        """Record that training starts, or goes on, after `step` steps: how far it is to go, where and with what.
+
+        Args:
+            deadline: when it is to be done, in seconds of `time.time`, if it is time that decides.
+        """
         versions = {"clearhead": clearhead.__version__, "torch": torch.__version__, "python": platform.python_version()}
         self._log(
             {
@@ -100,7 +105,8 @@ class Recorder:
                 "floor": self.task.floor,
                 "process": os.getpid(),
                 "processes": Processes.joined().world_size,
-                "launcher": os.getppid(),
+                "launchers": sorted(launchers()),
+                "deadline": deadline,
                 "threads": torch.get_num_threads(),
                 "device": str(self.model.device),
                 "versions": versions,
