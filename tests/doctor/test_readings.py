@@ -32,13 +32,15 @@ class Layer(nn.Module):
         self.norm, self.norm2 = nn.LayerNorm(D), nn.LayerNorm(D)
         self.query, self.key, self.value, self.out = (nn.Linear(D, D) for _ in range(4))
         self.mlp = nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
+        self.fills = True  # a query that sees nothing reads zeros, and not NaN
 
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
         normed = self.norm(x)
         parts = (part(normed).unflatten(-1, (HEADS, -1)).transpose(1, 2) for part in (self.query, self.key, self.value))
         query, key, value = parts  # (B, H, T, K)
         scores = (query @ key.mT / (D / HEADS) ** 0.5).masked_fill(~seen, -torch.inf)
-        x = x + self.out((scores.softmax(-1).nan_to_num() @ value).transpose(1, 2).flatten(2))
+        weights = scores.softmax(-1).nan_to_num() if self.fills else scores.softmax(-1)
+        x = x + self.out((weights @ value).transpose(1, 2).flatten(2))
         return x + self.mlp(self.norm2(x))  # type: ignore[no-any-return]
 
 
@@ -85,9 +87,26 @@ class Ignored(Tokens):
         return self.read(ids, triangle(ids) & (torch.ones_like(alike) if self.wrong else alike), places)
 
 
+class Strict(Tokens):
+    """A translator whose masks are true where nothing is seen; one of the target takes the place of the causal one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for layer in self.layers:
+            layer.fills = False
+
+    def forward(self, src: Tensor, tgt: Tensor, tgt_mask: Tensor | None = None) -> Tensor:
+        seen = triangle(tgt)[None, None] if tgt_mask is None else tgt_mask == 0
+        return self.read(tgt, seen) + self.head(self.words(src).cumsum(1)).mean(1, keepdim=True)
+
+
 @pytest.mark.parametrize("model", [WholeMask(), Ignored()], ids=lambda model: type(model).__name__)
 def test_a_mask_is_read_in_the_way_that_fits(model: nn.Module) -> None:
     assert not {id for id, status in statuses(check(model)) if status == "fail"}
+
+
+def test_a_form_of_a_mask_that_changes_nothing_is_the_one_that_is_meant() -> None:
+    assert not check(Strict(), only=["paths", "paddings"]).findings
 
 
 def test_what_no_reading_of_a_mask_explains_fails() -> None:
@@ -101,7 +120,7 @@ class Steered(Tokens):
     """Moves, each read in the light of those before it, and of a condition that is read as a whole."""
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        return self.read(first, triangle(first)) + self.words(second).mean(1, keepdim=True)  # type: ignore[no-any-return]
+        return self.read(first, triangle(first)) + self.head(self.words(second)).mean(1, keepdim=True)
 
 
 class Translator(Steered):
@@ -138,6 +157,100 @@ def test_two_series_of_numbers_make_no_target() -> None:
     report = check(Judged())
     assert ("M01", "warn") in statuses(report), report
     assert not {id for id, status in statuses(report) if status == "fail"}
+
+
+class Asked(Tokens):
+    """A translator that hides the future only where its caller gives a mask, which is named after neither side."""
+
+    def forward(self, source: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+        seen = torch.ones_like(triangle(target)) if mask is None else mask == 1
+        return self.read(target, seen) + self.head(self.words(source)).mean(1, keepdim=True)
+
+
+def test_a_mask_of_a_target_need_not_be_called_so() -> None:
+    report = check(Asked())
+    assert "M01" not in {id for id, _ in statuses(report)}, report
+
+
+class Switched(Tokens):
+    """Its attention would be causal if it were asked to be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.use_causal_mask = False
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.read(ids, triangle(ids) if self.use_causal_mask else torch.ones_like(triangle(ids)))
+
+
+def test_what_is_switched_off_is_not_meant() -> None:
+    report = check(Switched())
+    assert report.kind == "bidirectional"
+    assert "M01" not in {id for id, _ in statuses(report)}, report
+
+
+class Told(Tokens):
+    """Its words know which token is padding, and its caller gives a mask under a name that it does not list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(V, D, padding_idx=0)
+
+    def forward(self, ids: Tensor, **more: Tensor) -> Tensor:
+        return self.read(ids, torch.ones_like(triangle(ids)) if "mask" not in more else more["mask"])
+
+
+def test_what_a_caller_may_say_unnamed_makes_a_warning() -> None:
+    report = check(Told(), Spec(kind="bidirectional"))
+    assert ("M11", "warn") in statuses(report), report
+    assert not {id for id, status in statuses(report) if status == "fail"}
+
+
+class Remembering(Tokens):
+    """It gives its loss, and what it read for the next call. `words_first`: no, its logits, of each word by itself."""
+
+    words_first = False
+
+    def forward(self, ids: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        words = self.words(ids)
+        logits = self.read(ids, triangle(ids))
+        return self.head(words) + 0 * logits if self.words_first else (logits.exp().sum(-1).log().mean(), words)
+
+
+def test_what_a_model_remembers_is_no_lost_attention() -> None:
+    remembering, lost = Remembering(), Remembering()
+    lost.words_first = True
+    assert ("A12", "warn") in statuses(check(remembering, Spec(kind="causal")))
+    assert ("A12", "fail") in statuses(check(lost, Spec(kind="causal")))
+
+
+class Crowded(Tokens):
+    """Of all tokens of a batch, each expert takes as many as fit."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits = self.read(ids, triangle(ids))
+        scores = logits[..., 0].flatten()
+        taken = torch.zeros_like(scores).scatter(0, scores.topk(len(scores) // 2).indices, 1)
+        return logits * (1 + taken.view_as(ids)[..., None])
+
+
+def test_experts_with_a_capacity_are_called_so() -> None:
+    assert check(Crowded(), Spec(kind="causal"), only=["rows"])["F05"].status == "fail"
+
+
+class OneByOne(Tokens):
+    """It takes one row, and how much of it is real."""
+
+    def forward(self, ids: Tensor, lengths: Tensor) -> Tensor:
+        assert len(ids) == len(lengths) == 1
+        real = torch.arange(ids.shape[1]) < lengths[:, None]
+        return self.read(ids, real[:, None, None])
+
+
+def test_rows_that_are_given_one_by_one_have_lengths_of_their_own() -> None:
+    report = check(OneByOne(), Spec(kind="bidirectional"), only=["padded rows", "paddings"])
+    assert not report.findings, report
+    assert {done.name: done.status for done in report.checks}["padded rows"] == "pass"
 
 
 class MixingLM(Mixing):

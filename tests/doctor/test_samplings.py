@@ -175,7 +175,7 @@ class TakesRanksForTokens(Tuned):
 def test_what_is_drawn_from_is_held_to_the_logits(model: type[Sampler], id: str | None, word: str) -> None:
     report = check(model(), only=["generations"])
     outcome = next(one for one in report.checks if one.name == "generations")
-    assert outcome.status == ("fail" if id else "pass"), str(report)
+    assert outcome.status == (("warn" if "top_" in word else "fail") if id else "pass"), str(report)
     assert [(finding.id, word in finding.evidence.witness) for finding in report.findings] == (
         [(id, True)] if id else []
     )

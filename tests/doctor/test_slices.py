@@ -42,3 +42,23 @@ def test_parts_that_learn_and_units_that_sleep_are_sound() -> None:
     report = check(Fused(), Spec(kind="causal"), only=["I06"])
     assert not report.findings, str(report)
     assert next(one.status for one in report.checks if one.name == "slices") == "pass"
+
+
+class FedBack(Fused):
+    """It goes on from what it predicted, which it does not learn from; every other unit is awake there alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn.init.zeros_(self.up.bias)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x, asleep = self.tokens(ids), torch.arange(4 * D) % 2 * 100.0
+        query, key, value = self.fused(x).chunk(3, dim=-1)
+        x = x + F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        before = self.down(self.up(x).relu()).detach()
+        logits: Tensor = self.head(x + before + self.down((self.up(x) - asleep).relu()))
+        return logits
+
+
+def test_single_units_are_no_part() -> None:
+    assert not check(FedBack(), Spec(kind="causal"), only=["slices"]).findings

@@ -8,6 +8,7 @@ from dataclasses import replace
 from torch import nn
 
 from clearhead.doctor.calling.batches import Given, GivenBatch
+from clearhead.doctor.calling.names import is_told_more
 from clearhead.doctor.catalogue.faults import CATALOGUE, refuse_unknown
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, answer, joined
@@ -27,6 +28,7 @@ from clearhead.errors import UsageError
 NAMES = frozenset(check.name for check in CHECKS)
 LEFT_BEHIND = ("D18", "K06", "T08")  # by a call: in inputs, in caches, in the model
 OF_LENGTHS = ("caches", "generations")  # compare rows of unequal lengths
+OF_MASKS = ("dependencies", "paths", "paddings", "caches")  # rest on the masks that the model is given
 
 
 def check(
@@ -141,7 +143,8 @@ def _confirmed(subject: Subject, check: Check[Subject], findings: list[Finding])
 
     Which fault it names then may differ, as one fault has several symptoms; and a warning of the same fault will do.
     What calls leave behind is not asked for again: it is there already. And if the check is content with the model
-    where what was guessed of it is read in another way, its failures are warnings as well.
+    where what was guessed of it is read in another way, its failures are warnings as well; and so are those of masks
+    that its caller may give it by names which its signature does not say.
     """
     with redrawn(subject) as second:
         again, _, others = _make(second, check)
@@ -153,15 +156,18 @@ def _confirmed(subject: Subject, check: Check[Subject], findings: list[Finding])
         _, note, others = _make(reading, check)
         ids = {fault.id for fault in others if fault.status == "fail"}
         if not note.startswith(BROKE):
-            findings = [finding if finding.id in ids else _not_if(finding, what) for finding in findings]
+            but = f"but not if it is read {what}"
+            findings = [finding if finding.id in ids else _doubted(finding, but) for finding in findings]
+    if check.name in OF_MASKS and is_told_more(subject.model):
+        findings = [_doubted(finding, "but a mask may be among what forward takes unnamed") for finding in findings]
     return findings
 
 
-def _not_if(finding: Finding, what: str) -> Finding:
-    """A finding that is none where something is read in another way."""
+def _doubted(finding: Finding, but: str) -> Finding:
+    """A finding that is none where something is read, or given, in another way."""
     if finding.status == "warn":
         return finding
-    evidence = replace(finding.evidence, witness=f"{finding.evidence.witness}; but not if it is read {what}")
+    evidence = replace(finding.evidence, witness=f"{finding.evidence.witness}; {but}")
     return replace(finding, status="warn", evidence=evidence)
 
 

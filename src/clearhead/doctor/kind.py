@@ -28,7 +28,7 @@ ENCODER_WORDS = re.compile(  # self.classifier may be any head
 GENERATES = (r"\[:,\s*-1\b", r"multinomial|argmax|topk", r"\bcat\(|append\(")  # all of them, in one function
 MEANT = re.compile("'(causal|tri[lu]_?|subsequent)'")
 CAUSAL_METHODS = ("generate", "sample", "generate_text", "decode_step", "new_cache", "init_cache")
-CAUSAL_FLAGS = ("causal", "is_causal")  # attributes of modules
+CAUSAL_FLAG = re.compile(r"^(?!.*\bno[nt]?_?causal)\w*causal", re.I)  # attributes of modules, and arguments
 SWITCHED_OFF = re.compile(r"def \w+\([^)]*causal\w*(: *bool)? *= *False", re.I)  # an option of some part
 
 Vote = tuple[Kind, float, str]  # a kind, the weight of what suggests it, and what that is
@@ -89,8 +89,8 @@ def hints_of(model: nn.Module) -> Hints:
         votes.append(("causal", 1, f"its code says '{match[0].lower()}'"))
     if match := ENCODER_WORDS.search(text):
         votes.append(("bidirectional", 1, f"its code says '{match[0].lower()}'"))
-    flags = {vars(module).get(name) for module in model.modules() for name in CAUSAL_FLAGS if name in vars(module)}
-    flags = {flag for flag in flags if isinstance(flag, bool)}
+    attributes = (item for module in model.modules() for item in vars(module).items())
+    flags = {flag for name, flag in attributes if isinstance(flag, bool) and CAUSAL_FLAG.search(name)}
     if flags == {True}:
         votes.append(("causal", 2, "its modules are set to be causal"))
     elif flags == {False}:
@@ -128,7 +128,7 @@ def _is_told(model: nn.Module) -> bool:
         parameters = inspect.signature(type(model)).parameters
     except (TypeError, ValueError):
         return False
-    return any(parameters[name].default is False for name in CAUSAL_FLAGS if name in parameters)
+    return any(CAUSAL_FLAG.search(name) and p.default is False for name, p in parameters.items())
 
 
 def _is_triangle(buffer: torch.Tensor) -> bool:

@@ -84,6 +84,12 @@ def parameters_of(model: nn.Module) -> list[inspect.Parameter]:
     return [parameter for parameter in signature_of(model) if parameter.kind not in variable]
 
 
+def is_told_more(model: nn.Module) -> bool:
+    """Whether its caller may give `forward` what it names nowhere, and it names no mask: one may be meant."""
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in signature_of(model))
+    return takes_any and not any(MASK.search(p.name) for p in parameters_of(model))
+
+
 def pad_ids_of(model: nn.Module, vocab_size: int, *, source: bool | None = None) -> Iterator[tuple[str, int]]:
     """What says which token fills up rows, and that token: config, attributes, arguments' defaults and embeddings.
 

@@ -15,7 +15,7 @@ from clearhead.doctor.calling.lengths import Lengths, length_of_source, lengths_
 from clearhead.doctor.calling.names import (
     MASK,
     PADDING,
-    TARGET,
+    SOURCE,
     Call,
     parameters_of,
     says_time_first,
@@ -144,8 +144,7 @@ def _with_causal_mask(model: nn.Module, known: WorkingCall) -> WorkingCall:
     if attempted.failed or known.convention.dicts or not is_open:
         return known
     for name in (parameter.name for parameter in parameters_of(model)):
-        of_source = known.convention.has_source and not TARGET.search(name)
-        if not MASK.search(name) or PADDING.search(name) or of_source or name in dict(known.convention.call):
+        if not MASK.search(name) or PADDING.search(name) or SOURCE.search(name) or name in dict(known.convention.call):
             continue
         for form in CAUSAL_FORMS:
             convention = replace(known.convention, call=(*known.convention.call, (name, f"causal: {form}")))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.checks.base import (
@@ -30,13 +30,14 @@ from clearhead.doctor.probes.tensors import first_true, relative_change
 from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, without_dropout
 from clearhead.doctor.problems import message_of
 
-ROW_FAULTS = ("A10", "P02", "N02", "M15", "V01")
+ROW_FAULTS = ("A10", "P02", "N02", "M15", "V01", "F05")
 ROWS, FEW_ROWS = 5, 3  # of a batch; fewer for a large model in a hurry
 MOVED, RENUMBERED = 1e-4, 1e-3  # of the logits' spread: by another row's tokens, and by another row number
 DRAWS = {"rand", "randn", "rand_like", "randn_like", "randint", "randperm", "bernoulli", "normal", "multinomial"} | {
     "bernoulli_", "normal_", "uniform_", "exponential_", "random_"
 }  # fmt: skip
 SORTS = {"argsort", "sort", "topk"}
+CHOICES = SORTS | {"argmax", "kthvalue"}
 STATISTICS = {"mean", "std", "var", "sqrt", "norm", "sum", "max", "min", "amax", "amin"}
 RECURRENCES = {"gru", "lstm", "rnn_tanh", "rnn_relu"}
 TAKES = {"__getitem__", "select", "index_select", "narrow", "masked_fill", "masked_fill_", "where", "repeat", "expand"}
@@ -190,6 +191,8 @@ def _mixed(subject: Subject, inputs: Inputs, changed: Inputs, row: int, moved: T
         status = "warn" if len(sizes) > 1 and subject.convention.reads_numbers else "fail"  # rows of a table may meet
     elif leak.call is not None and leak.call.module is not None and leak.call.module.training:
         causes = (("V01", 0.8), ("N02", 0.2))
+    elif leak.call is not None and _chooses(leak, leak.call.module):
+        causes = (("F05", 0.8), ("A10", 0.2))
     elif (leak.call is not None and is_norm(leak.call.module)) or {where.op, *makers} & (NORMS | STATISTICS):
         causes = (("N02", 0.8), ("A10", 0.2))
     elif {where.op, *makers} & TAKES:
@@ -197,6 +200,12 @@ def _mixed(subject: Subject, inputs: Inputs, changed: Inputs, row: int, moved: T
     value = float(moved.max())
     witness = f"changing the tokens of row {row} moves the logits of row {int(moved.argmax())} by {value:.1e}"
     return finding(causes, witness, value=value, threshold=MOVED, where=where, status=status)
+
+
+def _chooses(leak: Located, module: nn.Module | None) -> bool:
+    """Whether something within a module chooses among what it reads, as experts with a capacity do."""
+    inside = set() if module is None else {id(part) for part in module.modules()}
+    return any(call.name in CHOICES and id(call.module) in inside for call in leak.operations)
 
 
 def _makers(leak: Located) -> set[str]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Causes
+from clearhead.doctor.checks.basics import CHOICES
 from clearhead.doctor.checks.parts.layouts import reshape_causes
 from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.dependency import shape_of
@@ -20,7 +21,6 @@ RESHAPES = RESHAPING | {"contiguous", "view_as", "reshape_as"}
 STATISTICS = NORMS | {"batch_norm", "instance_norm", "mean", "std", "var", "pow"}
 MIXERS = {"conv1d", "conv2d", "cumsum", "roll", "fft", "rfft", "flip", "pad", "cummax", "logcumsumexp"}
 NEAR = 8  # operations that an attention has
-CHOICES = {"topk", "sort", "argsort", "argmax", "kthvalue"}
 
 
 def leak_causes(leak: Located, *, is_mask: bool) -> Causes:

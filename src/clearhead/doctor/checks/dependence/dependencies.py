@@ -44,7 +44,12 @@ def dependencies(subject: Subject) -> list[Finding]:
 
 
 def _if_it_attends(subject: Subject) -> Status:
-    """A failure where an attention looks at other tokens: then its output is lost. Else it may read something else."""
+    """A failure where an attention looks at other tokens, and words come out: then its output is lost.
+
+    Else it may read something else, or give something else beside its loss, such as what it remembers.
+    """
+    if subject.convention.reads_words("ids") and subject.inside.logits.shape[-1] != subject.calling.vocab_size:
+        return "warn"
     maps = (attention.allowed for attention in subject.attentions if len({*attention.allowed.shape}) == 1)
     return "fail" if any(int(allowed.sum()) > int(allowed.diagonal().sum()) for allowed in maps) else "warn"
 

@@ -131,7 +131,7 @@ def _pooled(subject: Subject, crossing: Sequence[AttentionCall]) -> list[Finding
     for attention in scored:
         assert attention.scores is not None
         span = attention.scores.amax(-1) - attention.scores.amin(-1)
-        is_masked = bool((attention.scores < HIDDEN).any())
+        is_masked = bool((attention.scores < HIDDEN).any()) or not attention.scores.any()  # some masks make zeros
         if is_masked or float(span.max()) > ALIKE * float(attention.scores.abs().max()):
             return []
     if not scored:

@@ -281,9 +281,9 @@ def _cut(write: Write, writer: TextWriter) -> Fault | None:
             fewest = (shares <= value).sum(1)
             most = fewest + 2
         if ((counts < fewest) | (counts > most)).all():
-            return Fault("K11", f"draws with {option}={value} from {int(counts[0])} tokens")
+            return Fault("K11", f"draws with {option}={value} from {int(counts[0])} tokens", "warn")
         if draw.passes_over or draw.is_lost:
-            return Fault("K11", f"draws with {option}={value} from tokens that are not the likeliest")
+            return Fault("K11", f"draws with {option}={value} from tokens that are not the likeliest", "warn")
     return None
 
 

@@ -164,8 +164,13 @@ def padding_masks(subject: Subject) -> list[PaddingMask]:
 
 
 def hiding_mask(subject: Subject, names: tuple[str, ...], source: bool) -> PaddingMask | None:
-    """The mask in a form under which, given as these parameters, padding has no effect, and best nothing else has."""
-    return neutral_first(mask for mask in masks_taken(subject, names, source) if mask.moved <= THRESHOLD)
+    """The mask in a form under which, given as these parameters, padding has no effect, and best nothing else has.
+
+    None if only another form, which leaves some rows nothing to see, is as good as no mask where it hides nothing.
+    """
+    masks = [*masks_taken(subject, names, source)]
+    best = neutral_first(mask for mask in masks if mask.moved <= THRESHOLD)
+    return None if best and not best.is_neutral and any(mask.is_neutral for mask in masks) else best
 
 
 def neutral_first(masks: Iterable[PaddingMask]) -> PaddingMask | None:

@@ -103,7 +103,8 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
         causes: Causes = (("M12", 0.8), ("M14", 0.2)) if inert else (("M14", 0.8), ("M12", 0.2))
         where = meant[0].first_nan(meant[0].under_padding()[0])
         return [finding(causes, witness, where=where), *_behind_the_first(meant)]
-    masks = [mask for mask in masks if not math.isnan(mask.moved)]
+    unclear = [mask for mask in masks if math.isnan(mask.moved)]
+    masks = [mask for mask in masks if mask not in unclear]
     if not masks:
         return None  # it is another kind of mask
     right = [mask for mask in inert if mask in meant]
@@ -111,6 +112,8 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
         subject.journal.paths.append(str(right[0]))
         best = neutral_first(sorted(right, key=lambda mask: mask.moved > SURE)) or right[0]
         is_one = len(subject.convention.held(subject.inputs())) == 1
+        if not best.is_neutral and any(mask.is_neutral for mask in unclear):
+            return []  # the form that is meant leaves some rows nothing to see
         return _outweighed(best) or _whole(best) or (is_one and not best.is_future and _amounts(best)) or []
     if not inert and name in MASK_NAMES and (expected is None or subject.looks_back_only):
         return _ignored(subject, masks) or None  # it need not be about padding

@@ -258,7 +258,8 @@ def slices(subject: Subject) -> list[Finding]:
         for axis in range(2) if parameter.dim() > 1 and id(parameter) not in tables else ():
             reached = gradient.abs() + in_training.get(name, gradient).abs()
             missed = ~reached.movedim(axis, 0).flatten(1).any(1)  # (rows,)
-            if not SHARE <= float(missed.float().mean()) < 1:
+            is_scattered = 4 * int(missed.diff().count_nonzero()) > len(missed)  # as units are that were off
+            if is_scattered or not SHARE <= float(missed.float().mean()) < 1:
                 continue
             rows = missed.reshape([-1 if number == axis else 1 for number in range(parameter.dim())])
             deaf, heard = (effect(subject, [parameter], size=NUDGE, only=only) for only in (rows, ~rows))

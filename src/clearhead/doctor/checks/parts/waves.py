@@ -14,7 +14,6 @@ from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.report.findings import Where
 
 STILL = 1e-6  # how far a column of a table moves at least over all positions; the slowest usual wave moves 1e-5
-FAST = 1.05  # step of a wave from one position to the next, of its own size; one that turns by a radian has 0.96
 SHARE = 0.25  # of the columns of a table, from which on they are reported
 MOST = 0.5  # of the columns, from which on they tell no positions apart for certain
 TURNS = re.compile(r"cos|sin(?!u)|rot|rope|freq", re.I)  # tables that rotate hold their columns twice
@@ -33,15 +32,15 @@ def waves(subject: Subject) -> list[Finding]:
     for name, flat, where in _tables(subject):
         still, turns = _still(subject, name, flat), TURNS.search(name)
         wrong = None if turns or (still and still[1] > MOST) else _series(flat, code)
-        odd = wrong or still or (None if turns else _oddity(flat))
+        odd = wrong or still
         if odd:
-            against = SERIES if wrong else APART if odd is still and odd[1] > MOST else ""
+            against = (wrong and wrong[2]) or (APART if odd is still and odd[1] > MOST else "")
             return [finding("P09", f"{name}: {odd[0]}", value=odd[1], threshold=SHARE, where=where, against=against)]
     for flat, where in _added(subject):
         wrong = _series(flat, code)
         if wrong:
             witness = f"of what is added to the tokens, {wrong[0]}"
-            return [finding("P09", witness, value=wrong[1], threshold=SAME, where=where, against=SERIES)]
+            return [finding("P09", witness, value=wrong[1], threshold=SAME, where=where, against=wrong[2])]
     return []
 
 
@@ -88,27 +87,6 @@ def _still(subject: Subject, name: str, flat: Tensor) -> tuple[str, float] | Non
     return None
 
 
-def _oddity(table: Tensor) -> tuple[str, float] | None:
-    """What is odd about waves (positions, width) that are added to tokens, and in what share of the columns."""
-    moving = table[:, ~_stands_still(table)]
-    if moving.shape[1] < NARROW:
-        return None
-    same = (moving[:, :, None] == moving[:, None, :]).all(0).tril(-1)  # (width, width): equal to an earlier column
-    repeated = float(same.any(-1).float().mean())
-    if repeated >= SHARE:
-        return f"{repeated:.0%} of its columns repeat another, as if sines stood in place of cosines", repeated
-    step = moving.diff(dim=0).square().mean(0).sqrt() / moving.square().mean(0).sqrt()
-    fast = float(((step > FAST) & _turns_evenly(moving)).float().mean())
-    return (f"{fast:.0%} of its waves turn by more than a radian per position", fast) if fast >= SHARE else None
-
-
-def _turns_evenly(columns: Tensor) -> Tensor:
-    """For each column (positions, n), whether it is a wave: both neighbors of a number add up to k times it."""
-    inner, neighbors = columns[1:-1], columns[2:] + columns[:-2]
-    k = _twice_cosine(columns)
-    return (neighbors - k * inner).abs().amax(0) < 1e-2 * columns.abs().amax(0)
-
-
 def _twice_cosine(columns: Tensor) -> Tensor:
     """For each column (positions, n), what times its numbers comes nearest to the sums of their neighbors."""
     inner, neighbors = columns[1:-1], columns[2:] + columns[:-2]
@@ -120,9 +98,10 @@ def _stands_still(table: Tensor) -> Tensor:
     return (table.amax(0) - table.amin(0)) < STILL
 
 
-def _series(table: Tensor, code: str) -> tuple[str, float] | None:
-    """What contradicts Vaswani et al.'s series in waves (positions, width), and by how much of its range.
+def _series(table: Tensor, code: str) -> tuple[str, float, str] | None:
+    """What contradicts Vaswani et al.'s series in waves (positions, width), by how much of its range, and what it is.
 
+    Where each column has a speed of its own in that very series, so that a pair is only nearly one, it is nothing.
     Column 2i is sin(t w) and column 2i + 1 is cos(t w), or all sines stand before all cosines, with w falling from 1 to
     nearly 1 / 10000 by one factor.
     """
@@ -133,7 +112,11 @@ def _series(table: Tensor, code: str) -> tuple[str, float] | None:
         slow = sum(0 < w < BASE ** -(1 + OTHER) for w in of_sines) / table.shape[1]
         if slow < SHARE or not SAYS_BASE.search(code) or not _is_wave(sines, of_sines):
             return None
-        return f"its code says 10000, but {slow:.0%} of its waves are longer than 10000 times the shortest", slow
+        return (
+            f"its code says 10000, but {slow:.0%} of its waves are longer than 10000 times the shortest",
+            slow,
+            SERIES,
+        )
     of_cosines = [_frequency(column, of_sine=False) for column in cosines.T]
     known = [(w, v) for w, v in zip(of_sines, of_cosines, strict=False) if w and v]
     if len(known) < NARROW // 2 or not all(map(_is_wave, (sines, cosines), (of_sines, of_cosines))):
@@ -142,15 +125,20 @@ def _series(table: Tensor, code: str) -> tuple[str, float] | None:
     if first - last < 1:
         return None
     apart = max(abs(math.log(w / v)) for w, v in known) / (first - last)
-    if apart > SAME:
-        return "the sine and the cosine of a pair turn at different speeds, so no distance is one rotation", apart
     slopes = torch.tensor([math.log(w) for w, _ in known]).diff()
-    if float((slopes - slopes.mean()).abs().max()) > SAME * (first - last):
-        return "its wavelengths form no geometric series", float((slopes - slopes.mean()).abs().max())
     base = math.exp(-float(slopes.mean()) * sines.shape[1])
     off = abs(math.log(base) / math.log(BASE) - 1)
+    if apart > SAME:
+        against = SERIES if off > OTHER else ""
+        return (
+            "the sine and the cosine of a pair turn at different speeds, so no distance is one rotation",
+            apart,
+            against,
+        )
+    if float((slopes - slopes.mean()).abs().max()) > SAME * (first - last):
+        return "its wavelengths form no geometric series", float((slopes - slopes.mean()).abs().max()), SERIES
     if off > OTHER and SAYS_BASE.search(code):
-        return f"its code says 10000, but its wavelengths form a series to the base {base:.3g}", off
+        return f"its code says 10000, but its wavelengths form a series to the base {base:.3g}", off, SERIES
     return None
 
 
