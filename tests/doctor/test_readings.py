@@ -206,6 +206,30 @@ def test_what_a_caller_may_say_unnamed_makes_a_warning() -> None:
     assert not {id for id, status in statuses(report) if status == "fail"}
 
 
+class QueriesAlone(Tokens):
+    """Attention whose queries alone are normalized: in every layer, as if meant, or in one."""
+
+    def __init__(self, *, everywhere: bool) -> None:
+        super().__init__()
+        self.everywhere = everywhere
+        self.mixers = nn.ModuleList(nn.MultiheadAttention(D, HEADS, batch_first=True) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(D) for _ in range(2))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1]))
+        for number, (norm, mixer) in enumerate(zip(self.norms, self.mixers, strict=True)):
+            query = norm(x)
+            read = x if self.everywhere or number else query
+            x = x + mixer(query, read, read, attn_mask=~triangle(ids), need_weights=False)[0]
+        return self.head(self.norm(x))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("everywhere", "status"), [(True, "warn"), (False, "fail")])
+def test_what_all_layers_do_may_be_meant(everywhere: bool, status: str) -> None:
+    report = check(QueriesAlone(everywhere=everywhere), Spec(kind="causal"), only=["query norms"])
+    assert statuses(report) == {("N12", status)}, report
+
+
 class Remembering(Tokens):
     """It gives its loss, and what it read for the next call. `words_first`: no, its logits, of each word by itself."""
 

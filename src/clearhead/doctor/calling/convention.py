@@ -201,10 +201,12 @@ class Convention:
         rows, columns = inputs.ids.shape
         if self.at_once and rows != self.at_once:
             filled = torch.arange(rows + -rows % self.at_once).clamp_max(rows - 1).reshape(-1, self.at_once)
-            of_rows = {n for n, value in more.items() if isinstance(value, Tensor) and value.shape[:1] == (rows,)}
-            mores = ({n: v[c] if n in of_rows else v for n, v in more.items()} for c in filled)  # type: ignore[index]
-            parts = zip(filled, mores, strict=True)
-            return torch.cat([self.logits(model, inputs.rows(c), **these) for c, these in parts])[:rows]
+            split = {n for n, value in more.items() if isinstance(value, Tensor) and value.shape[:1] == (rows,)}
+            parts = []
+            for chunk in filled:
+                chosen: dict[str, Any] = {name: more[name][chunk] for name in split}  # type: ignore[index]
+                parts.append(self.logits(model, inputs.rows(chunk), **(more | chosen)))
+            return torch.cat(parts)[:rows]
         output = here(follow(self.raw(model, inputs, **more), self.output), self.device)
         if self.gives != "tokens":
             output = output[None] if self.unbatched else output

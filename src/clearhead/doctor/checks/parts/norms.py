@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
+from clearhead.doctor.checks.base import STEADY, Causes, Finding, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_leaf_norm, is_norm
 from clearhead.doctor.probes.replay import reach_of, replayed
@@ -104,7 +104,8 @@ def _divisor(subject: Subject, call: ModuleCall) -> str | None:
 @model_check("N12", "query norms", order=80, covers=("N05",), needs=("finite",))
 def query_norms(subject: Subject) -> list[Finding]:
     """Keys and values are normalized as queries are."""
-    for call, norm in _suspects(subject.module_calls):
+    suspects = _suspects(subject.module_calls)
+    for call, norm in suspects:
         axis = _axis_of_tokens(subject, norm.inputs[0])
         if axis is None:
             continue
@@ -115,8 +116,11 @@ def query_norms(subject: Subject) -> list[Finding]:
                 f"{call.name} takes its queries from the output of {norm.name}, but keys or values from its input: "
                 f"doubling token {position} of that input moves the output for other tokens by {value:.1e}"
             )
-            where = place_of_call(call)
-            return [finding((("N12", 0.9), ("N05", 0.1)), witness, value=value, threshold=REACHED, where=where)]
+            where, names = place_of_call(call), {suspect.name for suspect, _ in suspects}
+            alike = (other.name for other in subject.module_calls if type(other.module) is type(call.module))
+            against = "how its other attentions are read" if {*alike} - names else ""  # all of them may be meant so
+            causes: Causes = (("N12", 0.9), ("N05", 0.1))
+            return [finding(causes, witness, value=value, threshold=REACHED, where=where, against=against)]
     return []
 
 
