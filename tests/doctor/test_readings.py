@@ -93,11 +93,13 @@ class Strict(Tokens):
     def __init__(self) -> None:
         super().__init__()
         for layer in self.layers:
+            assert isinstance(layer, Layer)
             layer.fills = False
 
     def forward(self, src: Tensor, tgt: Tensor, tgt_mask: Tensor | None = None) -> Tensor:
         seen = triangle(tgt)[None, None] if tgt_mask is None else tgt_mask == 0
-        return self.read(tgt, seen) + self.head(self.words(src).cumsum(1)).mean(1, keepdim=True)
+        light: Tensor = self.head(self.words(src).cumsum(1)).mean(1, keepdim=True)
+        return self.read(tgt, seen) + light
 
 
 @pytest.mark.parametrize("model", [WholeMask(), Ignored()], ids=lambda model: type(model).__name__)
@@ -120,7 +122,8 @@ class Steered(Tokens):
     """Moves, each read in the light of those before it, and of a condition that is read as a whole."""
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        return self.read(first, triangle(first)) + self.head(self.words(second)).mean(1, keepdim=True)
+        light: Tensor = self.head(self.words(second)).mean(1, keepdim=True)
+        return self.read(first, triangle(first)) + light
 
 
 class Translator(Steered):
@@ -164,7 +167,8 @@ class Asked(Tokens):
 
     def forward(self, source: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
         seen = torch.ones_like(triangle(target)) if mask is None else mask == 1
-        return self.read(target, seen) + self.head(self.words(source)).mean(1, keepdim=True)
+        light: Tensor = self.head(self.words(source)).mean(1, keepdim=True)
+        return self.read(target, seen) + light
 
 
 def test_a_mask_of_a_target_need_not_be_called_so() -> None:
@@ -236,9 +240,10 @@ class Remembering(Tokens):
     words_first = False
 
     def forward(self, ids: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        words = self.words(ids)
+        words: Tensor = self.words(ids)
         logits = self.read(ids, triangle(ids))
-        return self.head(words) + 0 * logits if self.words_first else (logits.exp().sum(-1).log().mean(), words)
+        alone: Tensor = self.head(words) + 0 * logits
+        return alone if self.words_first else (logits.exp().sum(-1).log().mean(), words)
 
 
 def test_what_a_model_remembers_is_no_lost_attention() -> None:
