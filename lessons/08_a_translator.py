@@ -48,7 +48,7 @@ def words_of(sentence: str) -> list[str]:
     return re.findall(r"\w+|[^\w\s]", sentence)
 
 
-n_train, n_test, batch_size = (8000, 100, 64) if FULL else (640, 16, 32)
+n_train, n_test, batch_size = (4000, 100, 64) if FULL else (640, 16, 32)
 train = [(german, english) for english, german in islice(pairs.sentence_pairs("train", 1), n_train)]
 test = [(german, english) for english, german in islice(pairs.sentence_pairs("seen", 1), n_test)]
 vocabularies = [SPECIAL + sorted({word for pair in train for word in words_of(pair[side])}) for side in (0, 1)]
