@@ -17,6 +17,7 @@ MENDS = {
     '<aside class="sidebar-drawer">': '<aside class="sidebar-drawer" aria-label="All pages">',
     '<aside class="toc-drawer">': '<aside class="toc-drawer" aria-label="On this page">',
     'class="table-wrapper docutils container"': 'class="table-wrapper docutils container" tabindex="0"',
+    'class="math-wrapper docutils container"': 'class="math-wrapper docutils container" tabindex="0"',
     '<img alt="../_images': '<img alt="What the code above draws: ../_images',
 }
 
