@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 import pytest
 
 ROOMS = ("tests/laws/", "tests/parity/")  # of whose tests all are sampled; elsewhere those that are marked `sampled`
-FEW = 10  # cases, of which all are run; of more, a tenth is added
+FEW = 4  # cases, of which all are run; of more, a tenth is added
 SHARED = 2  # cases with a value in common: one of them is run
 
 

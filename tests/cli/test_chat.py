@@ -143,6 +143,7 @@ def test_a_person_can_talk_and_command(talk: Talk) -> None:
     assert talk.process.wait(PATIENCE) == 0
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(os.name == "nt", reason="there are no such terminals")
 def test_an_answer_is_shown_without_what_a_terminal_would_obey(talk: Talk) -> None:
     for number in range(6):
@@ -153,6 +154,7 @@ def test_an_answer_is_shown_without_what_a_terminal_would_obey(talk: Talk) -> No
         assert not [sign for sign in answer if sign < " " and sign not in "\n\t"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.skipif(os.name == "nt", reason="there are no such terminals")
 @pytest.mark.parametrize("end", ["ctrl-d", "ctrl-c twice"])
 def test_the_ways_out(talk: Talk, end: str) -> None:

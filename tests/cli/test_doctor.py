@@ -76,6 +76,7 @@ BAD = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", BAD)
 def test_targets_that_misbehave_get_a_sentence(name: str, call: Caller) -> None:
     code, message = BAD[name]
@@ -106,6 +107,7 @@ sys.path.clear()
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(os.name != "posix", reason="forks")
 def test_what_a_target_does_to_its_process_is_of_no_consequence(call: Caller) -> None:
     Path("nasty.py").write_text(NASTY + (HOSTS / "gpt.py").read_text(encoding="utf-8"), encoding="utf-8")
@@ -179,7 +181,7 @@ NARROWED = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("argv", "change", "id"), NARROWED, ids=str)
 def test_a_narrowed_examination_does_not_deny_what_the_whole_one_finds(
     argv: list[str], change: tuple[str, str], id: str, call_here: Caller
@@ -261,6 +263,7 @@ for step in range(12):
 """
 
 
+@pytest.mark.campaign
 def test_of_a_model_that_trains_when_it_is_imported_no_fresh_loss_is_expected(call_here: Caller) -> None:
     host("gpt")
     with Path("mine.py").open("a", encoding="utf-8") as file:

@@ -193,6 +193,7 @@ CLOSED = [">&-", "2>&-", ">&- 2>&-", ">/dev/full", "2>/dev/full", ">/dev/full 2>
 PLAIN = ["--help", "--version", "train --help", "nonsense", "nonsense --json", "doctor explain M01"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full")
 @pytest.mark.parametrize("stream", CLOSED)
 def test_a_stream_that_is_closed_or_full_is_a_sentence(stream: str) -> None:
@@ -206,6 +207,7 @@ def test_a_stream_that_is_closed_or_full_is_a_sentence(stream: str) -> None:
         assert len(sentences) == expected, (line, done.stderr)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="/dev/full")
 @pytest.mark.parametrize(
     ("stream", "code", "message", "is_trained"),
@@ -231,6 +233,7 @@ def test_a_training_with_a_stream_that_is_closed_or_full(
         assert not any(b"clearhead:" in path.read_bytes() for path in Path("run").rglob("*") if path.is_file())
 
 
+@pytest.mark.campaign
 def test_a_resumed_training_whose_output_is_full_stops_and_saves() -> None:
     write_text()
     assert cli.run(["train", "my.txt", "--out", "run", *TINY]) == 0

@@ -55,6 +55,7 @@ def test_ctrl_c_saves_and_so_does_sigterm_and_a_second_training_waits() -> None:
     assert {path.name for path in Path("run/checkpoints").iterdir()} != saved
 
 
+@pytest.mark.campaign
 def test_sigterm_while_the_text_is_prepared_leaves_nothing() -> None:
     os.mkfifo("slow.txt")  # a text that never ends, because nobody writes it
     with start("train", "slow.txt", *TINY) as preparing:
@@ -83,6 +84,7 @@ def test_when_the_pipe_is_closed_it_stops_and_saves(environment: dict[str, str])
     assert "Traceback" not in err
 
 
+@pytest.mark.campaign
 def test_a_list_that_nobody_reads_ends_well() -> None:
     with start("list") as listing:
         listing.hang_up()
@@ -139,6 +141,7 @@ def test_a_second_signal_does_not_cut_the_saving_off() -> None:
     assert "everything is saved" in err
 
 
+@pytest.mark.campaign
 def test_a_terminal_that_goes_away_is_noticed_where_hanging_up_is_ignored() -> None:
     """As under nohup: what is written to it is an error of input and output, not a broken pipe."""
     import pty
@@ -198,6 +201,7 @@ def is_colored(shown: str) -> bool:
     return any(code in shown for code in ("\x1b[32m", "\x1b[1;32m", "\x1b[38;5;"))
 
 
+@pytest.mark.campaign
 def test_a_third_ctrl_c_ends_a_training_with_one_sentence() -> None:
     write_text()
     with start("train", "my.txt", "--out", "run", *ENDLESS) as training:

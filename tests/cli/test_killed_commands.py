@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kill -9 needs P
 @pytest.mark.parametrize(
     ("kills", "seed", "steps", "world_size", "parallel"),
     [
-        (3, 0, 50, 1, "auto"),
+        (2, 0, 30, 1, "auto"),
         *(pytest.param(40, seed, 150, 1, "auto", marks=pytest.mark.campaign) for seed in (1, 2, 3)),
         *(pytest.param(40, 4, 400, 2, parallel, marks=pytest.mark.campaign) for parallel in ("ddp", "fsdp")),
     ],

@@ -60,7 +60,13 @@ def wait_for_object(server: Child) -> dict[str, object]:
 
 
 @needs_signals
-@pytest.mark.parametrize(("run", "token"), [("writer", None), ("it's", TOKEN), ("filler", None), ("translator", None)])
+@pytest.mark.parametrize(
+    ("run", "token"),
+    [
+        ("it's", TOKEN),
+        *(pytest.param(run, None, marks=pytest.mark.campaign) for run in ("writer", "filler", "translator")),
+    ],
+)
 def test_what_it_prints_works_as_it_stands(run: str, token: str | None) -> None:
     with serving(run, token=token) as server:
         server.wait_for("curl ")
@@ -83,6 +89,7 @@ def test_what_it_prints_works_as_it_stands(run: str, token: str | None) -> None:
         assert server.end()[0] == 0
 
 
+@pytest.mark.sampled(1)
 @needs_signals
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
 def test_a_signal_ends_it_though_a_text_is_being_written(number: int, code: int) -> None:

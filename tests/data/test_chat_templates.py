@@ -77,7 +77,7 @@ def special_in(ids: list[int], folder: Path, plain: tuple[str, ...] = ()) -> lis
     return [i for i in ids if i in special - {library.token_to_id("<unk>")}]
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_harmless_messages_are_encoded_as_transformers_does(kind: str, name: str, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_harmless_messages_are_encoded_as_transformers_does(kind: str, name: str
                 assert encoder.encode(messages, reply=reply) == expected, messages
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", TEMPLATES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_special_token_comes_from_a_message(kind: str, name: str, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_no_special_token_comes_from_a_message(kind: str, name: str, tmp_path: P
             assert special_in(ids, tmp_path) == special_in(encoder.encode(harmless), tmp_path), messages
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("token", SPECIAL)
 def test_a_message_of_a_special_token_is_its_characters(kind: str, token: str, tmp_path: Path) -> None:
@@ -126,6 +126,7 @@ def test_a_message_of_a_special_token_is_its_characters(kind: str, token: str, t
     assert token in text.replace(" ", ""), "and it is still there"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_message_of_special_tokens_takes_time_in_proportion(kind: str, tmp_path: Path) -> None:
     encoder = encoder_of(kind, CHATML, tmp_path)
@@ -199,6 +200,7 @@ def test_a_template_that_composes_tokens_and_reads_messages_is_refused(tmp_path:
         encoder.encode([ChatMessage("user", "hello <|end|>")])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("template", "reason"),
     [

@@ -44,6 +44,7 @@ def test_a_healthy_tokenizer_of_each_kind_is_accepted(kind: str, tmp_path: Path)
     assert [*tokenizer.beginning, *tokenizer.encode("the cat").tolist(), *tokenizer.ending] == framed
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", NAMED)
 def test_what_breaks_the_library_is_one_sentence(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, as_text(NAMED[name]()))

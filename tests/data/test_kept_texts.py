@@ -213,6 +213,7 @@ def test_a_home_that_nobody_has_is_a_name_like_any_other(tmp_path: Path, monkeyp
     assert cache_folder(Path("~nosuchuser")) == tmp_path / "~nosuchuser"
 
 
+@pytest.mark.campaign
 def test_a_killed_preparation_leaves_nothing_wrong(tmp_path: Path, cache: Path) -> None:
     source = file(tmp_path, PROSE * 2000)
     script = (

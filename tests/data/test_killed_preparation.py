@@ -28,6 +28,7 @@ def content(cache: Path) -> dict[str, bytes]:
 TEXTS = [PROSE[i : i + 100 + 61 * i] for i in range(12)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("tokenizer", ["char", "bpe"])
 @pytest.mark.parametrize("kind", ["folder", "jsonl", "one long text"])
 def test_it_goes_on_and_ends_with_the_same_bytes(

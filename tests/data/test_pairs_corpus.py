@@ -179,6 +179,7 @@ def test_there_are_astronomically_many_sentences() -> None:
 # ---------------------------------------------------------------- one translation
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("size", "number"), [(1, 20_000), (2, 20_000), (4, 10_000)])
 def test_no_english_sentence_has_two_translations_nor_any_german_one(size: int, number: int) -> None:
     """Of 10^40 sentences none comes twice; so each category keeps few words, and sentences come again and again."""

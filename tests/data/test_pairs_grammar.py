@@ -129,6 +129,7 @@ def _verb_third(node: Node, *before: Before) -> str:
     return "es gibt" if "existing" in node else german_clauses.main_clause(rest, *before)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("name", "replacement"),
     [

@@ -21,6 +21,7 @@ def drawn_sentences() -> list[str]:
     return [german for split in pairs.SPLITS for _, german in itertools.islice(pairs.sentence_pairs(split, 31), 60)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("split", pairs.SPLITS)
 def test_everything_that_the_grammar_writes_is_accepted_and_agrees(split: str) -> None:
     drawn = [german for _, german in itertools.islice(pairs.sentence_pairs(split, 32), 60)]
@@ -29,6 +30,7 @@ def test_everything_that_the_grammar_writes_is_accepted_and_agrees(split: str) -
     assert score.accepted_stories is None
 
 
+@pytest.mark.campaign
 def test_a_determiner_that_does_not_agree_is_refused_and_counted() -> None:
     """By the tests' own paradigms: each determiner of a noun in turn becomes each other one."""
     n_wrong = 0
@@ -67,6 +69,7 @@ def test_a_sentence_by_hand(sentence: str, accepted: bool, agrees: bool) -> None
     assert all(agreements(sentence)) == agrees
 
 
+@pytest.mark.campaign
 def test_every_german_word_is_in_its_only_place() -> None:
     """Two neighbors exchanged are refused, unless the grammar writes that too, which German seldom does."""
     refused, total = 0, 0

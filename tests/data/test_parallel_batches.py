@@ -168,6 +168,7 @@ def test_a_sentence_without_words_is_its_end() -> None:
     assert [part.tolist() for part in batch] == [[[END]], [[START]], [[END]]]
 
 
+@pytest.mark.campaign
 def test_multi30k_is_hardly_padded() -> None:
     folder = os.environ.get("CLEARHEAD_DATA", "")
     if not folder or not (Path(folder) / "multi30k" / "train.de").exists():

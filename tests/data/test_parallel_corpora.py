@@ -177,6 +177,7 @@ def test_the_pairs_of_the_grammar_are_cut_by_its_splits(drawn: list[str], monkey
     assert prepare_pairs(DataConfig(source="pairs", tokenizer="char")).fingerprint != data.fingerprint
 
 
+@pytest.mark.campaign
 def test_the_grammar_has_the_splits_and_no_tabs_in_them(cache: Path) -> None:
     assert set(PAIR_CORPORA["pairs"].splits) == set(pairs.SPLITS)
     sentence_pairs = read_pairs("pairs:seen")

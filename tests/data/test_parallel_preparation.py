@@ -232,6 +232,7 @@ def test_other_content_options_or_tokenizers_are_prepared_anew(tmp_path: Path, c
     assert prepare_pairs(config_of(json_lines(tmp_path, TEXTS))).val_texts == prepare_pairs(others[0]).val_texts
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["train.source.bin", "val.target.offsets", "val.json", "facts.json", "source.json"])
 @pytest.mark.parametrize("damage", ["cut", "replaced", "gone"])
 def test_a_damaged_entry_is_made_anew(tmp_path: Path, cache: Path, name: str, damage: str) -> None:
@@ -336,6 +337,7 @@ def test_a_missing_file_is_a_sentence_before_anything_is_made(tmp_path: Path, ca
     assert not (cache / "pairs").exists()
 
 
+@pytest.mark.campaign
 def test_every_flipped_bit_of_an_entry_is_made_good(tmp_path: Path, cache: Path) -> None:
     config = config_of(table(tmp_path, TEXTS))
     first = prepare_pairs(config)

@@ -185,6 +185,7 @@ def test_evaluation_reads_the_whole_text(tmp_path: Path) -> None:
     assert len(encode_for_evaluation(file(tmp_path, "Th"), tokenizer)[0]) == 2
 
 
+@pytest.mark.campaign
 def test_stories_know_their_floor_whatever_their_tokens_are() -> None:
     data = prepare(DataConfig(source="stories", tokenizer="char"))
     floor = CORPORA["stories"].floor
@@ -199,6 +200,7 @@ def test_stories_know_their_floor_whatever_their_tokens_are() -> None:
     assert cut.floor / cut.bytes_per_token == pytest.approx(data.floor / data.bytes_per_token)
 
 
+@pytest.mark.campaign
 def test_stories_have_as_many_characters_as_are_wanted() -> None:
     """Each length is a text of its own, whose tokens a BPE learns from it, the more the longer it is."""
     sizes = (60_000, 200_000, 600_000)

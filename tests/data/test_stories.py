@@ -30,6 +30,7 @@ def test_no_text_has_two_derivations() -> None:
     assert list(ambiguities(stories.english())) == []
 
 
+@pytest.mark.campaign
 def test_exact_entropy_and_length_agree_with_a_long_sample() -> None:
     """Each within 4 standard errors of the sample's mean, estimated from the stories, which are independent."""
     drawn = list(itertools.islice(texts(stories.english(), seed=2), 6000))
@@ -61,6 +62,7 @@ SWAPS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("right", "wrong"), [*SWAPS.values(), (" an ", " a "), (" he ", " she "), (" was ", " were ")])
 def test_a_single_wrong_word_is_impossible(right: str, wrong: str) -> None:
     positions = [m.start() for m in re.finditer(re.escape(right), SAMPLE)][:40]

@@ -34,6 +34,7 @@ def every_text(grammar: Grammar) -> set[str]:
 # ---------------------------------------------------------------- exactly the sentences, against brute force
 
 
+@pytest.mark.campaign
 @settings(max_examples=60, deadline=None)
 @given(grammars("start\n  1: <r0> / /\n  1: <r0>\n"))
 def test_a_sentence_is_accepted_if_and_only_if_some_text_holds_it(grammar: Grammar) -> None:
@@ -97,6 +98,7 @@ def test_what_is_known_of_words_before_the_sentence_counts(sentence: str, accept
 # ---------------------------------------------------------------- the stories
 
 
+@pytest.mark.campaign
 def test_everything_that_the_grammar_makes_is_accepted() -> None:
     score = stories.score(DRAWN)
     assert score.stories == len(DRAWN)
@@ -143,6 +145,7 @@ def test_what_a_sample_has_cut_off_is_not_held_against_it() -> None:
     assert score.accepted_stories == 0
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "text",
     [

@@ -181,6 +181,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_examined_is_refused_in_a_sentence(name: str) -> None:
     make, said = REFUSED[name]

@@ -371,6 +371,7 @@ WAYS: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_it_reads_is_learned_and_nobody_healthy_is_accused(way: str) -> None:
     make, call = WAYS[way]

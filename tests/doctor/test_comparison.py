@@ -39,6 +39,7 @@ def renamed(folder: Path, host: str, names: dict[str, str], *changes: Change) ->
     return made(path)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("host", NAMES)
 def test_a_model_equals_itself_whatever_its_weights(host: str, tmp_path: Path) -> None:
     found = compare(*pair(tmp_path, host))
@@ -68,6 +69,7 @@ PLANTED = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("host", "module", "old", "new"), PLANTED, ids=lambda text: text[:24])
 def test_the_first_module_that_differs_is_named(host: str, module: str, old: str, new: str, tmp_path: Path) -> None:
     found = compare(*pair(tmp_path, host, (old, new)))
@@ -198,6 +200,7 @@ TIES = {
 }
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("what", TIES)
 def test_a_tie_in_one_of_them_is_a_difference(what: str, tmp_path: Path) -> None:
     changes, name = TIES[what]

@@ -219,6 +219,7 @@ def failures(report: Report) -> list[str]:
     return [finding.id for finding in report.findings if finding.status == "fail"]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("model", "id"),
     [
@@ -250,6 +251,7 @@ def test_what_is_declared_must_hold(model: Tokens, id: str) -> None:
     assert failures(report)[:1] == [id], str(report)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "model",
     [Documents(), Kinds(), Prefix(), Windows(), Windows(window=24), Told(), Named(), Unused(), Scaled(), Causal(),

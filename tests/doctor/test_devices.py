@@ -38,6 +38,7 @@ def test_the_device_that_is_none_refuses_mixtures() -> None:
             there + torch.ones(2)
 
 
+@pytest.mark.campaign
 def test_a_model_that_forgets_the_device_cannot_be_called(far: None, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="same device"):
         check_far(made(write(tmp_path, "gpt")))
@@ -56,6 +57,7 @@ HOSTS = {  # what makes a tensor makes it where its inputs are
 FAULTS = {"llama that sees the next token": ["M06"], "gpt with a norm over time": ["N01"]}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("host", HOSTS)
 def test_everything_is_moved_there_and_back(host: str, far: None, tmp_path: Path) -> None:
     model = made(write(tmp_path, host.split()[0], *HOSTS[host]))
@@ -84,6 +86,7 @@ def test_a_device_that_is_not_there_gets_a_sentence(name: str, error: type[Excep
     assert find_device("cpu") == torch.device("cpu")
 
 
+@pytest.mark.campaign
 def test_rounding_of_an_accelerator_is_measured_and_is_no_fault(far: None, tmp_path: Path) -> None:
     rounding = ("            return logits, None", "            return logits + 1e-8 * torch.randn_like(logits), None")
     model = made(write(tmp_path, "gpt", ON_ITS_DEVICE, rounding))

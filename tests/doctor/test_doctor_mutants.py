@@ -18,7 +18,7 @@ def examined(folder: Path, mutant: Mutant) -> Report:
     return check(made(write(folder, mutant.host, *mutant.changes)), level=mutant.level, only=[mutant.id])
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("host", NAMES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_healthy_hosts_are_healthy(host: str, seed: int, tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_healthy_hosts_are_healthy(host: str, seed: int, tmp_path: Path) -> None
     assert not [c for c in report.checks if c.status == "blocked" or "could not be made" in c.note], str(report)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("mutant", EVERY, ids=NAMED)
 def test_every_planted_fault_is_found(mutant: Mutant, tmp_path: Path) -> None:
     report = examined(tmp_path, mutant)

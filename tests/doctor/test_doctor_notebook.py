@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from hostile_texts import hostile_texts
 from page_reader import Page
@@ -37,6 +38,7 @@ def compared(text: str) -> Comparison:
     return Comparison(text, "b", first, Weights({"name": 3}, notes=(text,)), (text,), 0.1)
 
 
+@pytest.mark.campaign
 def test_a_report_shows_what_is_wrong_as_on_its_page() -> None:
     report = doctor.check(Peeking())
     html = report._repr_html_()

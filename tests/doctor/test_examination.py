@@ -49,7 +49,7 @@ OWN: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("options", OWN, ids=str)
 def test_our_own_models_are_healthy(options: dict[str, Any]) -> None:
     report = check(build_model(ModelConfig.read(SHAPE, options), seed=1), level="standard")
@@ -75,6 +75,7 @@ def snapshot(model: nn.Module) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("host", ["gpt", "translator", "bert", "time_first", "llama"])
 @pytest.mark.parametrize("training", [False, True])
 def test_the_model_is_given_back_bit_for_bit(host: str, training: bool, tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def gpt(tmp_path_factory: pytest.TempPathFactory) -> nn.Module:
     return made(write(tmp_path_factory.mktemp("models"), "gpt"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("writer", "found", "status"),
     [

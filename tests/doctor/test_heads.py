@@ -71,6 +71,7 @@ class Picture(nn.Module):
         return logits
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("attend", [plain, by_letters, F.scaled_dot_product_attention])
 @pytest.mark.parametrize(
     ("part", "join", "id"),
@@ -82,6 +83,7 @@ def test_tokens_that_are_put_together_of_parts(attend: object, part: object, joi
     assert "parts of 4 tokens" in finding.evidence.witness
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("attend", [plain, by_letters, F.scaled_dot_product_attention])
 @pytest.mark.parametrize(
     ("part", "join"), [(split, merge), (heads_last, merge_heads_last), (by_channels, merge_channels)]

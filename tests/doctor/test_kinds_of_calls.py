@@ -138,6 +138,7 @@ CALLS: dict[str, tuple[Callable[[], nn.Module], str]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_way_to_call_it_is_learned_and_nobody_healthy_is_accused(name: str) -> None:
     build, sentence = CALLS[name]

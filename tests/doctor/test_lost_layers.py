@@ -67,6 +67,7 @@ def one_not_called(x: Tensor, layers: nn.ModuleList) -> Tensor:
     return in_turn(x, nn.ModuleList([layers[0], layers[2]]))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("run", "found"),
     [
@@ -137,6 +138,7 @@ class Gated(Layer):
         return super().forward(x + opened if is_used else x)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("use", "status"),
     [

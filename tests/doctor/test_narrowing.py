@@ -76,6 +76,7 @@ def denied(title: str, folder: Path) -> list[str]:
     return told
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("title", SAMPLE)
 def test_some_faults_are_denied_by_no_narrowed_examination(title: str, tmp_path: Path) -> None:
     assert not denied(title, tmp_path)
@@ -97,6 +98,7 @@ def statuses(report: Report) -> list[tuple[str, str, str]]:
     return [(one.name, one.status, one.note) for one in report.checks]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("title", SAMPLE[:2])
 def test_what_is_measured_again_is_what_the_whole_examination_measured(title: str, tmp_path: Path) -> None:
     seen = whole(title, tmp_path)
@@ -108,6 +110,7 @@ def test_what_is_measured_again_is_what_the_whole_examination_measured(title: st
         assert [one.id for one in report.findings] == [one.id for one in seen.narrowed(id).findings]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("only", [["M01"], ["M06", "K01"], ["paths"], ["P01"]], ids=str)
 def test_the_wrong_triangle_is_met_by_whatever_rests_on_it(only: list[str], tmp_path: Path) -> None:
     report = check(made(write(tmp_path, "gpt", TRIANGLE)), only=only)

@@ -186,6 +186,7 @@ CASES: dict[type[nn.Module], list[str]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("kind", "ids"), CASES.items(), ids=lambda one: getattr(one, "__name__", ""))
 def test_healthy_oddities(kind: type[nn.Module], ids: list[str]) -> None:
     torch.manual_seed(0)

@@ -11,6 +11,7 @@ from clearhead.doctor import check
 BY_TITLE = {fault.title: fault for fault in all_faults()}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("title", "id", "module"),
     [

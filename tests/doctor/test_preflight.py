@@ -99,7 +99,7 @@ def test_healthy_models_of_every_kind_pass(positions: str, norm: str, norm_posit
     assert report.passed, report.line()
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "options",
     [
@@ -128,6 +128,7 @@ def test_healthy_models_with_every_option_pass(options: dict[str, Any], place: s
     assert report.shown[3].endswith("near ln 13 = 2.565")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("rows", [1, 2, 40])
 @pytest.mark.parametrize("length", [1, 2, 3, T])
 def test_batches_of_every_shape_pass(rows: int, length: int) -> None:
@@ -238,6 +239,7 @@ LEAKY = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("leaky", LEAKY)
 def test_every_leak_is_found(leaky: Callable[[], Plain]) -> None:
     report = examine(leaky(), spec=TRAINED)
@@ -473,6 +475,7 @@ def test_it_works_where_gradients_are_off() -> None:
         assert {*ids_of(examine(Unmasked()))} & LEAKS
 
 
+@pytest.mark.campaign
 def test_an_examination_takes_the_same_work_however_large_the_batch() -> None:
     seen: list[int] = []
     model = healthy()

@@ -156,6 +156,7 @@ def test_an_end_that_ranks_behind_the_beam_is_not_taken() -> None:
     assert_same(hypotheses, [Hypothesis([A], math.log(0.5)), Hypothesis([B], math.log(0.4))])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("positions", "seed"), [("sinusoidal", 5), ("rope", 6), ("alibi", 1)])
 def test_a_translation_depends_on_no_neighbor(positions: str, seed: int) -> None:
     model = random_translator(7, seed=seed, positions=positions, n_kv_heads=1)

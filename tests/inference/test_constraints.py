@@ -58,6 +58,7 @@ HOSTILE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("schema", HOSTILE.values(), ids=HOSTILE)
 def test_a_schema_that_cannot_be_kept_to_is_refused_within_bounds(schema: dict[str, Any]) -> None:
     with pytest.raises(ConstraintError) as refused:

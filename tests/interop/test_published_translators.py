@@ -103,6 +103,7 @@ def test_a_config_as_published_is_read(settings: dict[str, Any], numbers: int, o
     assert sum(learned.values()) - fixed == numbers
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_embedding_may_be_there_under_its_other_names(name: str, tmp_path: Path) -> None:
     model = random_model(random_config(name, 0), 0)
@@ -122,6 +123,7 @@ def test_the_embedding_may_be_there_under_its_other_names(name: str, tmp_path: P
             load(tmp_path)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "kind"), [(name, kind) for name in ("bert", "marian", "t5") for kind in FAMILIES[name].activations]
 )

@@ -79,6 +79,7 @@ def test_a_sparse_file_of_terabytes_is_refused_without_torch(files: int, tmp_pat
     assert "torch" not in done.stderr
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(sys.platform != "linux", reason="what a process took at most is told otherwise elsewhere")
 def test_importing_takes_the_memory_of_the_model_and_little_more(tmp_path: Path) -> None:
     """A model of 134 MB in tensors of at most 4 MB, loaded and saved; a copy would be twice its size."""

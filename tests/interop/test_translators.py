@@ -64,6 +64,7 @@ def test_rows_that_are_filled_up(side: str, case: Case) -> None:
     torch.testing.assert_close(model(*inputs)[1:2], unpadded, rtol=0, atol=1e-5)
 
 
+@pytest.mark.sampled(4)
 def test_twenty_greedy_tokens_are_equal(case: Case) -> None:
     model, folder = case
     foreign = opened(folder, "encoder_decoder")
@@ -107,6 +108,7 @@ def written(model: EncoderDecoder, source: Tensor, tokens: int, beams: int) -> T
     return torch.cat(texts_of_sources)
 
 
+@pytest.mark.sampled(4)
 def test_beam_search_finds_what_theirs_finds(case: Case) -> None:
     """The third token that is written greedily is called the end, so that most hypotheses come to one."""
     model, folder = case
@@ -145,6 +147,7 @@ def test_beam_search_finds_what_theirs_finds(case: Case) -> None:
             )
 
 
+@pytest.mark.sampled(4)
 def test_a_folder_that_transformers_wrote_again_is_the_same_model(case: Case) -> None:
     model, folder = case
     opened(folder, "encoder_decoder").save_pretrained(folder / "again")

@@ -35,6 +35,7 @@ def logit(model: LanguageModel, source: list[int] | None, position: int, target:
         return float(model(*inputs)[0, position, target])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("make", "source"), MODELS)
 def test_integrated_gradients_add_up_to_what_the_logit_gains(make: Make, source: list[int] | None) -> None:
     model = make()
@@ -124,6 +125,7 @@ def test_a_contrast_is_the_difference_of_two_targets() -> None:
     assert not same.scores.any()
 
 
+@pytest.mark.campaign
 def test_more_steps_leave_less_unexplained_and_the_target_is_the_likeliest_token() -> None:
     model = make_model(norm="rmsnorm", positions="rope", bias=False).train()
     gaps = [abs(attribute(model, IDS, steps=steps).gap) for steps in (1, 2048)]

@@ -55,6 +55,7 @@ def alone(model: CausalLM, engine: EngineConfig = PLAIN, draft: CausalLM | None 
     return texts
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("choice", NATIVE_CHOICES[::3], ids=name)
 def test_a_text_in_a_batch_is_the_text_alone(choice: Choice) -> None:
     model = make_model(**choice, block_size=BLOCK_SIZE)
@@ -64,6 +65,7 @@ def test_a_text_in_a_batch_is_the_text_alone(choice: Choice) -> None:
     assert texts == alone(model)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "draft", [None, {"block_size": 7, "logit_ngrams": 2}, {"sliding_window": 3, "positions": "alibi"}]
 )
@@ -203,6 +205,7 @@ def test_one_that_leaves_while_it_is_read_leaves_its_slot() -> None:
 NATIVE = pytest.param("native", marks=pytest.mark.skipif(compiler() is None, reason="there is no C++ compiler"))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.usefixtures("compiled_code")
 @pytest.mark.parametrize("how", ["eager", NATIVE])
 @pytest.mark.parametrize("draft", [None, "ngrams"])

@@ -169,6 +169,7 @@ def test_a_default_device_is_not_compiled_codes() -> None:
     assert all(map(torch.equal, results[:4], results[4:]))
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("width", [16, 40, 144])
 def test_float32_of_any_width_finds_the_same(width: int) -> None:
     exact = make_translator(n_heads=2, d_model=2 * width, head_dim=width, d_ff=width + 3, vocab_size=203)

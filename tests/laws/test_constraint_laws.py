@@ -88,6 +88,7 @@ def written(batch: GenerationBatch) -> dict[int, list[int]]:
     return texts
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("kind", "engine"),
     [("bytes", ENGINES[0]), ("bytes", ENGINES[1]), *((kind, engine) for kind in TOKENIZERS for engine in FASTEST)],

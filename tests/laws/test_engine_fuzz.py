@@ -44,6 +44,7 @@ def sanitized(first: int, calls: int, *options: str) -> subprocess.CompletedProc
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=7200)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("first", range(0, 100, 20))
 def test_a_hundred_calls(first: int) -> None:
     for number in range(first, first + 20):

@@ -249,6 +249,7 @@ AMONG_OTHERS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", [16, 40, 128, 144])
 @pytest.mark.parametrize("weights", WIDTHS)
 @torch.inference_mode()

@@ -110,6 +110,7 @@ def test_in_a_deep_model_they_differ_as_the_paper_says() -> None:
     assert post[-1] > 2 * pre[-1]  # and a step at full rate would move the last layers far: hence the warm-up
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("norm_position", "warmup"), [("pre", 1), ("pre", 15), ("post", 15)])
 def test_thirty_steps_of_twelve_layers(norm_position: str, warmup: int) -> None:
     model = make(norm_position, 12)

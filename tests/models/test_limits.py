@@ -104,6 +104,7 @@ def test_a_translation_may_grow_where_positions_have_no_end(positions: str) -> N
         ask(20)
 
 
+@pytest.mark.sampled(1)
 @every_kind
 def test_a_compiled_graph_has_no_break(positions: str) -> None:
     model = decoder(positions=positions)

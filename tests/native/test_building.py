@@ -73,6 +73,7 @@ DAMAGES: list[tuple[Callable[[Path], None], str]] = [
 ]
 
 
+@pytest.mark.campaign
 @needs_compiler
 def test_what_was_damaged_is_made_anew(kept: Path) -> None:
     """Two processes at once make it; what is then damaged, in whatever way, is noticed and made again."""

@@ -114,6 +114,7 @@ def test_no_memory_is_shared(pair: Pair) -> None:
     assert len(set(addresses)) == len(addresses)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("bias", [True, False])
 def test_what_is_missing_or_left_over_is_listed(pair: Pair, bias: bool) -> None:

@@ -191,13 +191,13 @@ def test_leaving_frees_the_slot_at_the_next_step() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_who_reads_slowly_holds_up_his_own_text_alone(engine: EngineConfig) -> None:
-    model, longer = small_model(block_size=600), warm(max_new_tokens=500)
+    model, longer = small_model(block_size=300), warm(max_new_tokens=250)
 
     async def main() -> None:
         with Served(model, engine, slots=2, buffer=40) as queue:
             with queue.submit(request("abc", longer)) as slow:
                 first = await anext(slow)
-                for seed in range(5):
+                for seed in range(3):
                     assert await texts_of(queue, request("g", longer.model_copy(update={"seed": seed})))
                 steps = 0
                 while not queue._thread.is_idle:  # the slow text pauses, and nothing else is there
@@ -213,6 +213,7 @@ def test_who_reads_slowly_holds_up_his_own_text_alone(engine: EngineConfig) -> N
     run(main())
 
 
+@pytest.mark.campaign
 def test_who_reads_a_little_now_and_then_does_not_keep_his_slot_for_ever() -> None:
     model, longer = small_model(block_size=1200), warm(max_new_tokens=1000)
 

@@ -46,7 +46,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", *TORCHS])
 def test_what_is_loaded_is_what_was_saved(tied: bool, optimizer: str, tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_what_is_loaded_is_what_was_saved(tied: bool, optimizer: str, tmp_path: 
     assert all(torch.equal(tensor, other_mover.state[name]) for name, tensor in mover.state.items())
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", *TORCHS])
 @pytest.mark.parametrize("stop", [0, 1, 5])
 def test_a_resumed_training_is_the_one_that_never_stopped(optimizer: str, stop: int, tmp_path: Path) -> None:
@@ -234,6 +234,7 @@ def killed_before(operation: int) -> Iterator[None]:
         _countdown.clear()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("before", ["older", "older and damaged", "same step", "same step, damaged"])
 def test_killed_between_any_two_file_operations_the_last_whole_checkpoint_survives(
     before: str,

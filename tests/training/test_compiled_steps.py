@@ -83,6 +83,7 @@ def graphs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     torch._dynamo.reset()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", [*BY_DEFAULT, GPU])
 def test_a_step_is_one_graph_and_is_made_once(name: str, graphs: Graphs) -> None:
     """From inputs to loss, of torch's own operations: compiling is also what turns our ways of dropout and loss off."""
@@ -97,6 +98,7 @@ def test_a_step_is_one_graph_and_is_made_once(name: str, graphs: Graphs) -> None
     assert not [node for node in nodes if "autograd" in str(node.target)]
 
 
+@pytest.mark.campaign
 def test_where_sizes_differ_a_second_graph_is_for_all_of_them(graphs: Graphs) -> None:
     train(tiny("masked", compile="on", precision="bfloat16"), sizes=3)
     assert len(graphs) == 2
@@ -114,6 +116,7 @@ def test_so_it_is_with_every_preset_and_its_gradient(name: str, graphs: Graphs) 
     assert len(graphs) == min(2, sizes)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("graphs", [True], indirect=True)
 def test_it_trains_as_without_a_compiler(graphs: Graphs) -> None:
     exact: dict[str, Any] = {"precision": "float32", "optimizer": "adamw", "learning_rate": 0.01}

@@ -47,7 +47,7 @@ def assert_finite(folder: Path) -> None:
             assert tensor.isfinite().all(), f"{name} in {path.name}"
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("optimizer", "rate", "save_every", "warmup", "clip"),
     [

@@ -73,6 +73,7 @@ def test_no_name_leads_out_of_the_runs(client: TestClient, name: str) -> None:
     assert client.post("/studio/trainings", json={"name": name, "corpus": "stories"}).status_code == 400
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("field", ["name", "corpus", "preset", "objective"])
 def test_500_hostile_texts_start_nothing(client: TestClient, field: str) -> None:
     for text in hostile_texts():
@@ -174,6 +175,7 @@ def test_a_file_that_never_ends_is_not_opened(client: TestClient, name: str) -> 
     assert client.get("/studio/runs/a").status_code == 200
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("content", [b"\0" * 100, b"x = 1\n" * 2**20, b"a." * 50_000 + b"b = 1\n", b"\xff\xfe", b""])
 def test_any_options_are_a_damaged_run_and_nothing_worse(client: TestClient, content: bytes) -> None:
     write_run(Path("runs/b"))

@@ -102,6 +102,7 @@ def test_a_model_that_was_saved_anew_is_loaded_anew(client: TestClient) -> None:
     assert client.post("/studio/logits", json=fields).json()["logits"] != before
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["architecture", "judged", "doctor"])
 def test_a_frame_opens_with_its_own_key_alone(client: TestClient, kind: str) -> None:
     write_run(Path("runs/a"))
@@ -135,6 +136,7 @@ def build():
 """
 
 
+@pytest.mark.campaign
 def test_a_model_of_code_is_examined_again_after_a_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = Path("model.py")
@@ -249,6 +251,7 @@ def test_a_refused_training_leaves_the_text_of_the_running_one(client: TestClien
     assert Path("runs/.studio/x.txt").read_text(encoding="utf-8").startswith("first")
 
 
+@pytest.mark.campaign
 def test_a_second_text_of_a_name_goes_beside_the_first(client: TestClient) -> None:
     for _ in range(2):
         assert client.post("/studio/trainings", json={"name": "x", "text": "ab"}).status_code == 201
@@ -256,6 +259,7 @@ def test_a_second_text_of_a_name_goes_beside_the_first(client: TestClient) -> No
     assert sorted(path.name for path in Path("runs/.studio").glob("*.txt")) == ["x-2.txt", "x.txt"]
 
 
+@pytest.mark.campaign
 def test_no_file_here_passes_for_a_library(client: TestClient) -> None:
     Path("random.py").write_text("raise SystemExit(77)", encoding="utf-8")
     assert client.post("/studio/trainings", json={"name": "x", "text": "ab"}).status_code == 201

@@ -47,6 +47,7 @@ def test_every_kind_of_file_is_among_those_that_are_damaged(base: tuple[Path, Ou
     assert prepared <= names, names
 
 
+@pytest.mark.sampled(1)
 def test_damage_is_noticed_or_changes_nothing(base: tuple[Path, Outcome], tmp_path: Path) -> None:
     check(base, tmp_path, range(30))
 

@@ -106,6 +106,7 @@ def read_again(run: Run, is_over: Any) -> tuple[int, list[str]]:
     return reads, faults
 
 
+@pytest.mark.campaign
 def test_a_reader_beside_a_training_is_told_of_no_damage(finished: Run) -> None:
     """113 of 2,673 reads were told that the model was altered."""
     model = finished.model()
