@@ -13,6 +13,7 @@ from argparse import SUPPRESS
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import clearhead
 from clearhead.cli import VERBS, module_of
@@ -54,6 +55,7 @@ def write_pages(folder: Path) -> None:
         for cell in notebook["cells"]:
             if cell["cell_type"] == "markdown":
                 cell["source"] = _linked("".join(cell["source"]), path, "../")
+        notebook["cells"].insert(1, _kept(notebook["metadata"]["clearhead"]))
         (folder / "lessons" / path.name).write_text(json.dumps(notebook), encoding="utf-8")
     for name, page in _generated():
         path = folder / f"{name}.md"
@@ -71,6 +73,18 @@ def _copy(source: Path, target: Path, up: str) -> None:
 def _lessons() -> list[Path]:
     """The lessons with their outputs, which `lessons/run.py --keep` wrote."""
     return sorted((LESSONS / "outputs").glob("*.ipynb"))
+
+
+def _kept(about: dict[str, Any]) -> dict[str, Any]:
+    """A cell that says what run a lesson's outputs are of."""
+    other = {
+        "full": "Without `SIZE=full` a lesson trains less, and some numbers differ.",
+        "test": "With `SIZE=full` a lesson trains longer, and some numbers differ.",
+    }
+    source = (
+        f"*The outputs are of one run at {about['size']} size, with torch {about['torch']}.* {other[about['size']]}"
+    )
+    return {"cell_type": "markdown", "id": "kept", "metadata": {}, "source": source}
 
 
 def _linked(page: str, source: Path, up: str) -> str:

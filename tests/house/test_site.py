@@ -1,5 +1,6 @@
 """The site has a page for all that it should, and no link on it leads nowhere. Sphinx itself is `make docs`."""
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -49,3 +50,12 @@ def test_no_link_leads_nowhere(folder: Path) -> None:
             if "://" not in address and not (path.parent / address).exists():
                 broken.append(f"{path.relative_to(folder)}: {address}")
     assert broken == []
+
+
+def test_a_lesson_says_of_what_size_its_outputs_are(folder: Path) -> None:
+    lessons = sorted((SITE.parents[1] / "lessons" / "outputs").glob("*.ipynb"))
+    assert lessons
+    for path in lessons:
+        size = json.loads(path.read_text(encoding="utf-8"))["metadata"]["clearhead"]["size"]
+        page = json.loads((folder / "lessons" / path.name).read_text(encoding="utf-8"))
+        assert f"one run at {size} size" in page["cells"][1]["source"]
