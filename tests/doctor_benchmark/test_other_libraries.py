@@ -62,6 +62,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> list[Examined]:
     return list(sweep([READER, ABSENT], models, options))
 
 
+@pytest.mark.campaign
 def test_what_is_there_is_examined_and_what_is_not_is_said(cases: list[Examined]) -> None:
     assert [case.outcome for case in cases] == ["examined", "examined", "not examined", "missing"]
     lines = left_out(cases)[2:]

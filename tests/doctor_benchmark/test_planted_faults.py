@@ -46,6 +46,7 @@ def test_a_fault_of_our_own_parts_names_lines_that_are_there(host: str) -> None:
             assert count == 1, f"{fault.title}: {old!r} stands {count} times in {path}"
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.filterwarnings("ignore:enable_nested_tensor")  # torch has an opinion on one of the mutants
 @pytest.mark.parametrize("fault", SOME, ids=lambda fault: fault.title)
 def test_a_fault_runs_and_differs_from_its_healthy_twin(fault: Fault, tmp_path: Path) -> None:

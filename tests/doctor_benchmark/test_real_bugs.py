@@ -62,6 +62,7 @@ def test_there_are_enough_of_them_and_each_is_told() -> None:
             assert bug.reference in text, f"{bug.name} does not say where it was published"
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("bug", REPLAYS, ids=lambda bug: bug.name)
 def test_a_published_bug_is_named_and_its_mended_version_is_not_accused(bug: Bug) -> None:
     buggy, fixed = of_bug(bug, "buggy"), of_bug(bug, "fixed")
@@ -72,6 +73,7 @@ def test_a_published_bug_is_named_and_its_mended_version_is_not_accused(bug: Bug
     assert verdict.module is not False, [finding.get("where") for finding in buggy["findings"]]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("title", TUTORIALS)
 def test_what_the_tutorials_did_wrong_is_found_at_its_place(title: str, tmp_path: Path) -> None:
     fault, module = FAULTS[title], TUTORIALS[title]

@@ -96,6 +96,7 @@ def test_files_come_from_a_mirror_at_their_commit(
     assert (folder / "model.py").read_text(encoding="utf-8") == MODEL
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("half", PARTS[1:])
 def test_a_locked_model_is_counted_and_not_told(
     half: str, mirrors: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -78,6 +78,7 @@ def test_what_is_kept_of_a_diverging_training_is_good(
     assert_finite(folder)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("optimizer", "rate"), [("adamw", 10.0), ("adamw", 30.0), ("adamw", 1e3), ("adamw", 1e5), ("muon", 10.0)]
 )

@@ -100,6 +100,7 @@ def continue_training(
     return received
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 @pytest.mark.parametrize("stop", [0, 1, 4, 7, 12])
 def test_a_resumed_training_is_the_uninterrupted_one(optimizer: str, stop: int, tmp_path: Path) -> None:

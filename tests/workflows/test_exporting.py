@@ -331,6 +331,7 @@ print(json.dumps(texts))
 """
 
 
+@pytest.mark.campaign
 def test_plain_programs_write_the_same_text_without_this_library(run: Run) -> None:
     """The run itself by plain transformers, its export by plain onnxruntime, where `clearhead` cannot be imported."""
     for package in ("transformers", "onnxruntime", "onnxscript"):

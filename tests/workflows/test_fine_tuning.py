@@ -83,6 +83,7 @@ def stop_after(step: int) -> Callable[[WorkflowEvent], None]:
     return on_event
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("step", [0, 1, 2])
 def test_an_interrupted_one_goes_on_from_the_trained_weights(step: int, first: Run) -> None:
     whole, _ = tuned(first, "whole")

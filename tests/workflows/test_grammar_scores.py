@@ -34,6 +34,7 @@ def train_on_stories(events: list[WorkflowEvent], steps: int = 2) -> Run:
     return train("stories", out="run", options=tiny(steps=steps, eval_tokens=500), check=False, on_event=events.append)
 
 
+@pytest.mark.campaign
 @pytest.mark.usefixtures("perfect")
 def test_a_model_that_writes_as_the_grammar_does_is_wholly_accepted() -> None:
     events: list[WorkflowEvent] = []
@@ -48,6 +49,7 @@ def test_a_model_that_writes_as_the_grammar_does_is_wholly_accepted() -> None:
     assert score.grammar == read.score
 
 
+@pytest.mark.campaign
 def test_a_model_that_has_learned_nothing_is_refused_and_more_steps_ask_again() -> None:
     events: list[WorkflowEvent] = []
     run = train_on_stories(events)

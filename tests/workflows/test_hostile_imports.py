@@ -17,7 +17,7 @@ from strangers_tokenizers import KINDS, model_folder, state_of
 from clearhead.errors import DataError
 from clearhead.workflows import generate, import_model
 
-IN_SUITE, IN_CAMPAIGN, BY_COMMAND = 60, 10_000, 300
+IN_SUITE, IN_CAMPAIGN, BY_COMMAND = 20, 10_000, 300
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
 

@@ -47,6 +47,7 @@ def sentences(run: str | Path | Run | None = "run", **options: Any) -> list[str]
     return [event.text for event in events if isinstance(event, Notice)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("number", [6, 8, 9, 12, 14, 16, 18, 19, 20, 22])
 def test_a_crash_at_any_event_leaves_no_trace(number: int, reference: Outcome) -> None:
     with pytest.raises(Crash):
@@ -100,6 +101,7 @@ def go_on() -> None:
         trained()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("nth", [1, 2, 4, 9, 12, 15, 18, 23, 31, 37, 44])
 def test_a_crash_in_the_middle_of_writing_leaves_no_trace(
     nth: int, reference: Outcome, monkeypatch: pytest.MonkeyPatch

@@ -167,6 +167,7 @@ def test_taken_up_again_it_ends_where_the_undisturbed_training_ends(stop_at: int
     assert_same(outcome("cut"), outcome("whole"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "options",
     [
