@@ -137,7 +137,7 @@ def processor_seconds(browser: "Browser") -> float:
     session = browser.new_browser_cdp_session()
     processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
     session.detach()
-    return time.process_time() + sum(process["cpuTime"] for process in processes)
+    return time.process_time() + sum(float(process["cpuTime"]) for process in processes)
 
 
 def speed_since(log: Path, begin: int) -> float:
