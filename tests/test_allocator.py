@@ -25,6 +25,7 @@ print((before - after) * 4096 / (30 * 2_000_000))
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says of a process")
 def test_large_tensors_are_given_back_from_between_others() -> None:
     shares = [finish([sys.executable, "-c", CHILD, argument]) for argument in ("yes", "no")]

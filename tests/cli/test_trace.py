@@ -139,6 +139,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("argv", "code", "sentence"), REFUSED, ids=lambda value: str(value)[:40])
 def test_a_mistake_is_one_sentence(argv: list[str], code: int, sentence: str, call: Caller) -> None:
     Path("other.py").write_text(STRANGER, encoding="utf-8")

@@ -57,7 +57,7 @@ HOSTS = {  # what makes a tensor makes it where its inputs are
 FAULTS = {"llama that sees the next token": ["M06"], "gpt with a norm over time": ["N01"]}
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.campaign
 @pytest.mark.parametrize("host", HOSTS)
 def test_everything_is_moved_there_and_back(host: str, far: None, tmp_path: Path) -> None:
     model = made(write(tmp_path, host.split()[0], *HOSTS[host]))

@@ -21,6 +21,7 @@ from clearhead.doctor.catalogue.faults import CATALOGUE
 FAMILIES = {"GPT2LMHeadModel": "causal", "BertForMaskedLM": "bidirectional", "T5ForConditionalGeneration": "seq2seq"}
 
 
+@pytest.mark.campaign
 def test_three_families_on_both_attentions_in_processes_of_their_own() -> None:
     cases = list(sweep(FAMILIES, "quick", timeout=120))
     assert [(case.architecture, case.backend) for case in cases] == [

@@ -236,6 +236,7 @@ def missed(late: int, seconds: float) -> str:
     return f"{error.value.speaker == group.rank}: {error.value}"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("late", [0, 2])
 def test_a_process_that_hangs_is_named_by_the_first_that_waits_for_it(late: int) -> None:
     sentences = run_processes(missed, 3, late, 3.0, limit=60, timeout=4)

@@ -202,6 +202,7 @@ def test_the_curves_show_themselves(finished: Run) -> None:
     assert Path("loss.svg").read_text(encoding="utf-8") == picture
 
 
+@pytest.mark.campaign
 def test_the_curves_have_the_floor_while_the_text_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     run = ch.train("stories", out="stories", options=tiny(steps=1, eval_tokens=500), check=False)
     floor = run.plot().curve.floor

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearhead.server.http.large_json import PIECE, encoded_aside, json_pieces
@@ -15,6 +15,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=15)  # a list may repeat lists seventy times
 @given(VALUES)
 def test_pieces_are_the_whole(value: object) -> None:
     text = "".join(json_pieces(value))
