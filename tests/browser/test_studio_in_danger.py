@@ -163,6 +163,11 @@ def test_a_training_is_seen_as_it_grows(chromium: Browser, address: str, run: Ru
                     log.write(record(step))
                 expect(shown.page.locator(".live")).to_contain_text(f"step {step} of ")
         expect(shown.page.get_by_role("button", name="Go on training")).to_be_visible()
+        with FileLock(run.folder / ".lock"), run.metrics.open("a", encoding="utf-8") as log:
+            log.write(record(5000))  # the machine is faster than the plan, which is made anew at the next save
+            log.flush()
+            expect(shown.page.locator(".live")).to_contain_text("step 5,000 of 5,000")
+            expect(shown.page.locator(".live")).not_to_contain_text(" left")
         shown.assert_quiet()
 
 

@@ -20,7 +20,7 @@ const DRAWN_EVERY = 2000; // ms: a picture takes 25 ms to paint, which the train
 const shown = (value, digits) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 
 export function timeLeft(run) {
-  if (!run.step || !run.seconds || run.state !== "training") return "";
+  if (!run.step || !run.seconds || run.state !== "training" || run.step >= run.steps) return "";
   const seconds = Math.round(((run.steps - run.step) * run.seconds) / run.step);
   return seconds >= 90 ? `about ${Math.round(seconds / 60)} minutes left` : `about ${seconds} s left`;
 }
@@ -106,13 +106,13 @@ export function setUpRuns(section, studio) {
     if (!curve) return;
     const isTraining = curve.state === "training";
     const entry = studio.runs().get(run.name);
-    // A training that ends before its time writes how many steps it took; the list has read that.
-    const steps = isTraining ? curve.steps : (entry?.steps ?? curve.steps);
+    // A training may plan anew how many steps fit into its time, and writes it down when it saves; the list reads that.
+    const steps = Math.max(entry?.steps ?? curve.steps, isTraining ? curve.step : 0);
     const sentences = [
       `step ${curve.step.toLocaleString("en")} of ${steps.toLocaleString("en")}`,
       curve.val_loss === null ? "" : `validation loss ${curve.val_loss.toFixed(4)}`,
       curve.floor === null ? "" : `the floor is ${curve.floor.toFixed(4)}`,
-      timeLeft(curve),
+      timeLeft({ ...curve, steps }),
     ].filter(Boolean);
     say(heard, `${printable(run.name)}, ${STATES[curve.state]}: `);
     say(facts, `${sentences.join(", ")}. `);
