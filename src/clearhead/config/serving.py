@@ -44,7 +44,7 @@ class ServerConfig(EngineConfig):
         5, ge=0, le=1000, description="how long a sentence waits for others to be translated with it"
     )
     stream_milliseconds: int = Field(
-        10,
+        50,
         ge=0,
         le=1000,
         description="tokens of a stream that come within this time are sent together; the first is sent at once",
