@@ -180,7 +180,9 @@ def main() -> None:
     parser.add_argument("--streams", nargs="+", type=int, default=[1, 16, 64])
     parser.add_argument("--threads", type=int, default=0, help="of all sides; 0: as many as torch chooses")
     parser.add_argument("--own", action="store_true", help="only our own batch and the server")
-    parser.add_argument("--stream-milliseconds", type=int, default=ServerConfig().stream_milliseconds, help="the server's")
+    parser.add_argument(
+        "--stream-milliseconds", type=int, default=ServerConfig().stream_milliseconds, help="the server's"
+    )
     args = parser.parse_args()
     prepare_process()  # the allocator, for all sides
     if args.threads:

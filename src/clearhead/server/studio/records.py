@@ -95,12 +95,6 @@ def _regular(path: Path) -> os.stat_result | None:
     return status if stat.S_ISREG(status.st_mode) else None
 
 
-def size_of(run: RunFolder) -> int:
-    """How many bytes the log of a run has."""
-    status = _regular(run.metrics)
-    return 0 if status is None else status.st_size
-
-
 def sent(record: dict[str, Any]) -> dict[str, object]:
     """What a page draws of a record: whoever wrote the log may have put anything beside it."""
     fields = {name: record[name] for name in SENT if name in record}

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncGenerator, Iterable
 from itertools import islice
 from pathlib import Path
@@ -18,15 +17,14 @@ from clearhead.server.http.bodies import RequestBody, read_body
 from clearhead.server.http.errors import HttpError
 from clearhead.server.http.events import event_stream
 from clearhead.server.http.guard import frame_address
-from clearhead.server.studio.records import Logs, read_records, sent, size_of, state_of, summary_of
+from clearhead.server.studio.records import Logs, read_records, sent, state_of, summary_of
 from clearhead.workflows.runs.find import all_runs
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.paths import RUNS
 
-POLL_SECONDS = 0.5
+POLL_SECONDS = 2.0  # a page draws what each look finds: oftener, and the training on the same cores would notice
 EVENT = 2**18  # bytes of a log that one event tells of
 STREAMS = 64  # that are watched at the same time
-SECONDS = 2.0  # between two looks at whether a training goes on that writes nothing
 MAX_RUNS = 500  # in the list
 POINTS = 1000  # of a line in the browser
 
@@ -119,23 +117,16 @@ async def _records(run: RunFolder, offset: int, watched: set[object]) -> AsyncGe
     watcher = object()
     watched.add(watcher)
     try:
-        state, looked, size = "training", 0.0, -1
         while True:
-            # A look takes a thread, and there are few: most often, the log's size says that there is nothing to see.
-            if (now := size_of(run)) != size or time.monotonic() - looked > SECONDS:
-                size, looked = now, time.monotonic()
-                state = await asyncio.to_thread(state_of, run)  # before the log is read: its end stands there by then
-                records, reached = await asyncio.to_thread(read_records, run, offset, EVENT)
-                has_more = reached - offset >= EVENT
-                offset = reached
-                yield {"state": state, "offset": offset, "records": [sent(record) for record in records]}
-                if has_more:
-                    size = -1
-                    continue
-                if state != "training":
-                    return
-            else:
-                yield {"state": state, "offset": offset, "records": []}  # a client that has gone is noticed so
+            state = await asyncio.to_thread(state_of, run)  # before the log is read: its end stands there by then
+            records, reached = await asyncio.to_thread(read_records, run, offset, EVENT)
+            has_more = reached - offset >= EVENT
+            offset = reached
+            yield {"state": state, "offset": offset, "records": [sent(record) for record in records]}
+            if has_more:
+                continue
+            if state != "training":
+                return
             await asyncio.sleep(POLL_SECONDS)
     finally:
         watched.discard(watcher)

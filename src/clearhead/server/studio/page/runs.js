@@ -15,7 +15,7 @@ const MEASURES = {
 };
 
 const POINTS = 4000; // of a line: what is longer keeps every second one
-const DRAWN_EVERY = 2000; // ms: a picture takes 25 ms to paint, which the training on the same cores would miss
+const LISTED_EVERY = 8000; // ms
 
 const shown = (value, digits) => (value === null || value === undefined ? "–" : value.toFixed(digits));
 
@@ -81,6 +81,10 @@ export function setUpRuns(section, studio) {
     const names = chosen(now, run);
     const kind = nameIn(MEASURES, now.measure, "loss");
     measure.value = kind;
+    const drawing = JSON.stringify([kind, names.map((name) => [name, curves.get(name)?.offset])]);
+    drawLive(run);
+    if (figure.dataset.drawing === drawing) return; // painting it again takes what a training on these cores would miss
+    figure.dataset.drawing = drawing;
     const lines = names.flatMap((name, index) => {
       const curve = curves.get(name);
       if (!curve) return [];
@@ -97,7 +101,6 @@ export function setUpRuns(section, studio) {
       extra,
       ...names.map((name, index) => element("span", { class: `key key-${index % COLORS}` }, printable(name))),
     );
-    drawLive(run);
   }
 
   function drawLive(run) {
@@ -179,13 +182,10 @@ export function setUpRuns(section, studio) {
       curves.set(name, curve);
       draw(state(), studio.run());
       if (curve.state !== "training" || controller.signal.aborted) return;
-      let due = 0;
       for await (const event of stream(`${path}/events`, { offset: curve.offset }, controller.signal)) {
         // What a mean of checkpoints changes, the server works out.
         if (event.records.some((record) => record.kind === "mean")) curves.set(name, (curve = await get(path)));
         else if (event.offset >= curve.offset) extend(curve, event);
-        if (performance.now() < due && event.state === "training") continue;
-        due = performance.now() + DRAWN_EVERY;
         if (!isOld()) draw(state(), studio.run());
       }
       studio.refresh();
@@ -215,7 +215,7 @@ export function setUpRuns(section, studio) {
   setInterval(() => {
     watchOnly(document.hidden ? [] : drawn(state(), studio.run()));
     if (!isOld()) studio.refresh(); // a run that was started in a terminal appears by itself
-  }, 4000);
+  }, LISTED_EVERY);
 
   return function show(now, run) {
     const names = chosen(now, run);
