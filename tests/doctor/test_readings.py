@@ -12,7 +12,7 @@ from doctor_helpers import HOSTS, made
 from torch import Tensor, nn
 
 from clearhead.doctor import Finding, Report, Spec, check, examination
-from clearhead.doctor.catalogue.faults import CONTRADICTED
+from clearhead.doctor.catalogue.severity import AGAINST, FIRST_SIGHT, OF_MASKS, SECOND, SIGNS
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.training.checks import TRAINING_CHECKS
@@ -303,6 +303,22 @@ def test_a_kind_that_one_word_suggests_makes_no_failure() -> None:
     assert "but not if it is read as bidirectional" in str(report)
 
 
+@pytest.mark.parametrize(
+    ("seen", "second", "status"),
+    [((2, 1, 0), "", "fail"), ((2, 1, 1), "", "warn"), ((0, 1, 0), "", "warn"), ((0, 0, 1), "its other mask", "fail")],
+)
+def test_a_kind_that_was_not_mostly_right_needs_a_second_observation(
+    monkeypatch: pytest.MonkeyPatch, seen: tuple[int, int, int], second: str, status: str
+) -> None:
+    monkeypatch.setitem(FIRST_SIGHT, "norms N01", seen)
+    run: Callable[[object], list[Finding]] = lambda _: [finding("N01", "", against="its layers", second=second)]  # noqa: E731
+    norms = next(replace(norm, run=run, needs=()) for norm in CHECKS if norm.name == "norms")
+    monkeypatch.setattr(examination, "CHECKS", (norms,))
+    report = check(made(HOSTS / "gpt.py"))
+    assert statuses(report) == {("N01", status)}
+    assert ("against   its layers, and its other mask" in str(report)) == bool(second)
+
+
 @pytest.mark.parametrize(("against", "status"), [("", "warn"), ("its other layers", "fail")])
 def test_what_contradicts_nothing_is_a_warning(monkeypatch: pytest.MonkeyPatch, against: str, status: str) -> None:
     run: Callable[[object], list[Finding]] = lambda _: [finding("N01", "a norm over time", against=against)]  # noqa: E731
@@ -315,4 +331,8 @@ def test_what_contradicts_nothing_is_a_warning(monkeypatch: pytest.MonkeyPatch, 
 
 def test_what_is_said_to_be_contradicted_belongs_to_a_check() -> None:
     names = {done.name for done in CHECKS} | {done.name for done in TRAINING_CHECKS}
-    assert names >= {*CONTRADICTED}
+    kinds = {kind.rpartition(" ")[::2] for kind in (*SIGNS, *FIRST_SIGHT, *SECOND)}
+    assert names >= {*AGAINST, *OF_MASKS, *(name for name, _ in kinds)}
+    covered = {(done.name, id) for done in CHECKS for id in done.covers}
+    covered |= {(done.name, id) for done in TRAINING_CHECKS for id in done.covers}
+    assert covered >= kinds

@@ -10,6 +10,7 @@ from torch import nn
 from clearhead.doctor.calling.batches import Given, GivenBatch
 from clearhead.doctor.calling.names import is_told_more
 from clearhead.doctor.catalogue.faults import CATALOGUE, refuse_unknown
+from clearhead.doctor.catalogue.severity import OF_MASKS
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import Check, answer, joined
 from clearhead.doctor.load.devices import find_device
@@ -28,7 +29,6 @@ from clearhead.errors import UsageError
 NAMES = frozenset(check.name for check in CHECKS)
 LEFT_BEHIND = ("D18", "K06", "T08")  # by a call: in inputs, in caches, in the model
 OF_LENGTHS = ("caches", "generations")  # compare rows of unequal lengths
-OF_MASKS = ("dependencies", "paths", "paddings", "caches")  # rest on the masks that the model is given
 
 
 def check(

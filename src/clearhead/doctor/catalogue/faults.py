@@ -23,12 +23,12 @@ class CatalogueEntry:
     mutant: str
 
 
-def _read(name: str) -> dict[str, Any]:
+def read(name: str) -> dict[str, Any]:
+    """One of the tables beside this file."""
     return tomllib.loads(files("clearhead.doctor.catalogue").joinpath(name).read_text(encoding="utf-8"))
 
 
-CATALOGUE = {id: CatalogueEntry(id=id, **texts) for id, texts in _read("faults.toml").items()}
-CONTRADICTED: dict[str, str] = _read("contradictions.toml")  # by the failures of a check, by its name
+CATALOGUE = {id: CatalogueEntry(id=id, **texts) for id, texts in read("faults.toml").items()}
 
 
 def refuse_unknown(kind: str | None, level: str, ids: Iterable[str]) -> None:

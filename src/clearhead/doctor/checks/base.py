@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Generic, TypeVar
 
-from clearhead.doctor.catalogue.faults import CONTRADICTED
+from clearhead.doctor.catalogue.severity import AGAINST, is_failure
 from clearhead.doctor.problems import attempt as attempt
 from clearhead.doctor.report.findings import Evidence, PossibleCause
 from clearhead.doctor.report.findings import Finding as Finding
@@ -121,7 +121,7 @@ def answer(
         raise attempted.error
     if attempted.failed:
         return "skip", f"{BROKE} ({attempted.sentence(120)})", []
-    findings = [_weighed(finding, CONTRADICTED.get(check.name, "")) for finding in findings]
+    findings = [_weighed(finding, check.name) for finding in findings]
     open_ = [finding for finding in findings if finding.id not in allow]
     if open_:
         worst: Outcome = "fail" if any(finding.status == "fail" for finding in open_) else "warn"
@@ -129,10 +129,11 @@ def answer(
     return ("waived", f"{findings[0].id}: {allow[findings[0].id]}", findings) if findings else ("pass", "", [])
 
 
-def _weighed(finding: Finding, against: str) -> Finding:
-    """A failure contradicts something; what contradicts nothing is a warning."""
-    evidence = replace(finding.evidence, against=finding.evidence.against or against)
-    return replace(finding, evidence=evidence, status=finding.status if evidence.against else "warn")
+def _weighed(finding: Finding, check: str) -> Finding:
+    """With what it contradicts, and a warning if that is not enough for a failure."""
+    evidence = replace(finding.evidence, against=finding.evidence.against or AGAINST.get(check, ""))
+    is_sure = is_failure(check, finding.id, evidence.against, evidence.second)
+    return replace(finding, evidence=evidence, status=finding.status if is_sure else "warn")
 
 
 def joined(before: Sequence[Finding], findings: Iterable[Finding], check: str, allow: Container[str]) -> list[Finding]:
@@ -158,15 +159,17 @@ def finding(
     picture: tuple[str, ...] = (),
     status: Status = "fail",
     against: str = "",
+    second: str = "",
 ) -> Finding:
     """A finding, named after the most likely of its causes.
 
     Args:
         witness: what was seen, in one sentence.
-        against: what that contradicts; as `CONTRADICTED` says of the check if it is empty. What contradicts nothing is
-            a warning.
+        against: what that contradicts; as `AGAINST` says of the check if it is empty. What contradicts nothing is a
+            warning.
+        second: what else was observed; see `is_failure`.
     """
     ranked: Causes = ((causes, 1.0),) if isinstance(causes, str) else tuple(sorted(causes, key=lambda c: -c[1]))
-    evidence = Evidence(value, threshold, floor, witness, against)
+    evidence = Evidence(value, threshold, floor, witness, against, second)
     possible = tuple(PossibleCause(id, round(score, 3)) for id, score in ranked)
     return Finding(ranked[0][0], status, evidence, where or Where(), possible, picture)

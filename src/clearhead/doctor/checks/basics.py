@@ -26,7 +26,7 @@ from clearhead.doctor.probes.localization import Located, first_unlike, locate, 
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.products import NORMS
-from clearhead.doctor.probes.tensors import first_true, relative_change
+from clearhead.doctor.probes.tensors import are_same, first_true, relative_change
 from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, without_dropout
 from clearhead.doctor.problems import message_of
 
@@ -108,13 +108,16 @@ def deterministic(subject: Subject) -> list[Finding]:
             return [finding((("V01", 0.8), ("A08", 0.2)), message, value=change, where=where)]
         message = f"{witness}; {call.name} ran with p={call.options['p']:g}"
         return [finding((("A08", 0.8), ("I05", 0.2)), message, value=change, where=where)]
-    where = place_of_call(first_unlike(subject.modules_called(inputs), subject.modules_called(inputs)))
+    passes = [subject.modules_called(inputs) for _ in range(2)]
+    where = place_of_call(first_unlike(*passes))
     causes = (("T09", 0.8), ("A08", 0.2)) if drawn else (("T08", 0.8), ("K06", 0.1), ("T09", 0.1))
     if drawn and not dropping.dropouts and ("torch" not in drawn or _only_orders(subject)):  # as patches to be hidden
         what = "only draws a random order" if "torch" in drawn else f"draws from {' and '.join(sorted(drawn))}"
         message = f"{witness}; the model {what}, which may be intended"
         return [finding(causes, message, value=change, where=where, status="warn")]
-    return [finding(causes, witness, value=change, where=where)]
+    is_read = any(not are_same(a.inputs, b.inputs) for a, b in zip(*passes, strict=False))  # else it may be a sample
+    read = "its own parts, which read what is random" if is_read else ""
+    return [finding(causes, witness, value=change, where=where, second=read)]
 
 
 def _only_orders(subject: Subject) -> bool:

@@ -53,7 +53,7 @@ class Evidence:
     """What was measured. A failure has a witness: two inputs, and an output that moved or stayed when it must not.
 
     `against`: what the witness contradicts: something else that the model does or says, or what nobody can mean.
-    Without it a model is only unlike others, and the finding is a warning.
+    Without it a model is only unlike others, and the finding is a warning. `second`: what else speaks against it.
     """
 
     value: float
@@ -61,6 +61,7 @@ class Evidence:
     noise_floor: float
     witness: str
     against: str = ""
+    second: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,8 @@ class Finding(Record):
         yield f"{self.status.upper()} {self.id}  {self.title}  {name}".rstrip(), STYLE[self.status]
         yield labelled("evidence", self.evidence.witness), ""
         if self.evidence.against and self.status == "fail":
-            yield labelled("against", self.evidence.against), ""
+            second = f", and {self.evidence.second}" if self.evidence.second else ""
+            yield labelled("against", f"{self.evidence.against}{second}"), ""
         if self.where.place:
             yield labelled("where", self.where.place_and_op), ""
         code = excerpt(self.where.file, self.where.line)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.docs import keeps_what_is_true
 from clearhead.doctor.calling.inputs import Inputs, Run
 from clearhead.doctor.calling.settings import setting
-from clearhead.doctor.checks.base import APART, Finding, Skipped, Status, Subject, Where, attempt, finding, model_check
+from clearhead.doctor.checks.base import APART, Finding, Skipped, Subject, Where, attempt, finding, model_check
 from clearhead.doctor.checks.dependence.causes import LEAK_FAULTS, leak_causes
 from clearhead.doctor.probes.attention import AttentionCall
 from clearhead.doctor.probes.dependency import DependencyMatrix, shape_of
@@ -18,6 +18,8 @@ from clearhead.doctor.probes.localization import locate, token_reading
 from clearhead.doctor.probes.masking import causally_masked
 from clearhead.doctor.spec import Assumption
 
+LOST = "an attention that looks at other tokens"
+FAINT = 1e-3  # of the largest move: more than what is left of weights that were hidden
 DEPENDENCY_FAULTS = (*LEAK_FAULTS, "A12", "A13", "M07", "M14", "M16", "N04", "S03", "I06")
 
 
@@ -29,29 +31,29 @@ def dependencies(subject: Subject) -> list[Finding]:
         raise Skipped("rows move one another as much as their own tokens move them")
     if shape == "deaf":
         causes = (("A12", 0.5), ("I06", 0.3), ("M07", 0.2))
-        return [finding(causes, "no token moves any logit", value=0.0, status=_if_it_attends(subject))]
+        return [finding(causes, "no token moves any logit", value=0.0, second=_lost_attention(subject))]
     is_bigram = subject.looks_back_only and (subject.spec.window == 1 or subject.attention_place == Where())
     if shape == "alone" and not is_bigram and not _only_asks(subject):
         causes, witness = (("A12", 0.6), ("M04", 0.2), ("A13", 0.2)), "each logit depends on its own token alone"
         legal = torch.ones_like(subject.matrix.alive)
         picture = subject.matrix.picture(legal.tril() if subject.looks_back_only else legal)
-        where, status = subject.attention_place, _if_it_attends(subject)
-        return [finding(causes, witness, value=0.0, where=where, picture=picture, status=status)]
+        where, second = subject.attention_place, _lost_attention(subject)
+        return [finding(causes, witness, value=0.0, where=where, picture=picture, second=second)]
     if subject.looks_back_only:
         findings = leaks(subject, subject.matrix, subject.run) or _gaps(subject, subject.matrix)
         return findings + _turned_round(subject)
     return _one_sided(subject, subject.matrix)
 
 
-def _if_it_attends(subject: Subject) -> Status:
-    """A failure where an attention looks at other tokens, and words come out: then its output is lost.
+def _lost_attention(subject: Subject) -> str:
+    """An attention that looks at other tokens, where words come out: then its output is lost.
 
     Else it may read something else, or give something else beside its loss, such as what it remembers.
     """
     if subject.convention.reads_words("ids") and subject.inside.logits.shape[-1] != subject.calling.vocab_size:
-        return "warn"
+        return ""
     maps = (attention.allowed for attention in subject.attentions if len({*attention.allowed.shape}) == 1)
-    return "fail" if any(int(allowed.sum()) > int(allowed.diagonal().sum()) for allowed in maps) else "warn"
+    return LOST if any(int(allowed.sum()) > int(allowed.diagonal().sum()) for allowed in maps) else ""
 
 
 def _only_asks(subject: Subject) -> bool:
@@ -86,7 +88,12 @@ def leaks(subject: Subject, matrix: DependencyMatrix, run: Run, *, backend: str 
         where, causes = replace(where, backend=backend), (("M02", 0.9), *((id, 0.1 * score) for id, score in causes))
     picture, witness = matrix.picture(torch.ones_like(matrix.alive).tril()), matrix.witness((i, j))
     value, threshold, floor = float(future.max()), matrix.threshold, matrix.floor
-    return [finding(causes, witness, value=value, threshold=threshold, floor=floor, where=where, picture=picture)]
+    second = "what the past moves, which is of that size" if value > FAINT else ""
+    return [
+        finding(
+            causes, witness, value=value, threshold=threshold, floor=floor, where=where, picture=picture, second=second
+        )
+    ]
 
 
 def _is_masked_away(subject: Subject, run: Run, T: int) -> bool:

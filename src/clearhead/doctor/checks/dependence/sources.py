@@ -30,7 +30,7 @@ def sources(subject: Subject) -> list[Finding]:
     mixing = _mixing(subject)
     crossing = [a for a in subject.attentions if a.allowed.shape == (subject.calling.T, subject.calling.S)]
     return (
-        _one_sided(mixing)
+        _one_sided(subject, mixing)
         or _dead(subject, crossing)
         or _hidden(subject, crossing)
         or _pooled(subject, crossing)
@@ -54,13 +54,15 @@ def _mixing(subject: Subject) -> list[tuple[ModuleCall, Tensor]]:
     return calls
 
 
-def _one_sided(mixing: Sequence[tuple[ModuleCall, Tensor]]) -> list[Finding]:
+def _one_sided(subject: Subject, mixing: Sequence[tuple[ModuleCall, Tensor]]) -> list[Finding]:
     """An encoder that only looks back: the influences in its last hidden state form a triangle."""
     if not mixing or mixing[-1][1].triu(1).any():
         return []
     where = place_of_call(next(call for call, met in mixing if met.tril(-1).any()))
-    witness = "in the encoder, no token of the source moves an earlier position"
-    return [finding((("S03", 0.8), ("S04", 0.2)), witness, value=0.0, where=where)]
+    witness, S = "in the encoder, no token of the source moves an earlier position", subject.calling.S
+    is_masked = any(a.allowed.shape == (S, S) and not a.allowed.triu(1).any() for a in subject.attentions)
+    second = "an attention of the encoder, which hides what comes later" if is_masked else ""  # and no recurrence
+    return [finding((("S03", 0.8), ("S04", 0.2)), witness, value=0.0, where=where, second=second)]
 
 
 def _dead(subject: Subject, crossing: Sequence[AttentionCall]) -> list[Finding]:

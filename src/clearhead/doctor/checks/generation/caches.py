@@ -26,8 +26,8 @@ def caches(subject: Subject) -> list[Finding]:
     """Decoding with the cache, one token or three at a time, gives the same logits as one call."""
     if not subject.looks_back_only:
         raise Skipped("what is read later changes the past that a cache would keep")
-    names = [p.name for p in parameters_of(subject.model) if CACHE.search(p.name) and p.default is not p.empty]
-    names = [name for name in names if not name.startswith(OTHERS)]
+    optional = (p for p in parameters_of(subject.model) if CACHE.search(p.name) and p.default is not p.empty)
+    names = [p.name for p in optional if not (p.name.startswith(OTHERS) or isinstance(p.default, bool))]
     names.sort(key=lambda name: not NAMED.search(name))  # a state may be something else
     if not names:
         subject = replace(subject, model=twin(subject.model))  # the calls fill its buffers
@@ -107,7 +107,8 @@ def _token_by_token(decoder: CachedDecoder, moved: Tensor, inputs: Inputs, unles
     if unless:
         return finding("K01", f"{witness}, unless {unless} is given", value=value, threshold=TOLERANCE, status="warn")
     where, causes = _blame(decoder, inputs, 1)
-    return finding(causes, witness, value=value, threshold=TOLERANCE, where=where)
+    second = "how text is written: one token at a time"
+    return finding(causes, witness, value=value, threshold=TOLERANCE, where=where, second=second)
 
 
 def _judged(decoder: CachedDecoder, inputs: Inputs, full: Tensor) -> list[Finding]:

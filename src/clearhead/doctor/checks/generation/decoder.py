@@ -51,7 +51,8 @@ class CachedDecoder:
     @property
     def more(self) -> dict[str, object]:
         """What the model is told besides, to use its cache."""
-        return {"use_cache": True} if any(p.name == "use_cache" for p in parameters_of(self.subject.model)) else {}
+        parameters = [p for p in parameters_of(self.subject.model) if CACHE.search(p.name)]
+        return {p.name: True for p in parameters if p.name == "use_cache" or isinstance(p.default, bool)}
 
     @property
     def begins(self) -> str | None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
-from clearhead.doctor.checks.base import SOUND, Causes, Finding, Skipped, Status, Subject, attempt, finding, model_check
+from clearhead.doctor.checks.base import SOUND, Causes, Finding, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.checks.generation.writers import TextWriter, Writing, writers_of
 from clearhead.doctor.probes.tensors import first_true, is_same
 from clearhead.doctor.state_guard import twin
@@ -24,6 +24,8 @@ CUTS = {"top_k": (5, 3), "top_p": (0.8, 0.5)}
 ALIKE = 0.98  # correlation of what is drawn from with the logits: less is not rounding
 CLEAR = 1e-3  # of the logits' spread: how far the better token must lead
 FORBIDDEN = 4  # tokens that may never be drawn, however likely: padding and other marks
+ELSEWHERE = "the likelier token, which it writes elsewhere"
+PROMPTS = "another prompt, behind which it does the same"
 NOTHING = 1e-12  # a probability below it is none
 
 
@@ -32,7 +34,7 @@ class Fault(NamedTuple):
 
     causes: Causes | str
     what: str
-    status: Status = "fail"
+    second: str = ""
 
 
 class SampledToken(NamedTuple):
@@ -107,7 +109,7 @@ def generations(subject: Subject) -> list[Finding]:
                 subject.journal.paths.append(f"what {writer.name}() writes")
                 if fault:
                     witness = f"{writer.name}() {fault.what}"
-                    return [finding(fault.causes, witness, where=writer.where, status=fault.status)]
+                    return [finding(fault.causes, witness, where=writer.where, second=fault.second)]
                 judged = True
                 break
             reason = f"{writer.name}() cannot be followed ({attempted.sentence(80)})"
@@ -185,9 +187,9 @@ def _of_the_likeliest(subject: Subject, inputs: Inputs, writing: Writing) -> Fau
                 what += "; it is the likeliest if the last token before it is read twice"
                 return Fault((("K08", 0.9), ("K11", 0.1)), what)
         if step == 0:
-            return Fault((("K11", 0.7), ("K08", 0.3)), what)
+            return Fault((("K11", 0.7), ("K08", 0.3)), what, ELSEWHERE)
         is_search = not _is_unlikely(subject, inputs, writing, written)
-        return Fault((("K11", 0.5), ("K02", 0.3), ("K01", 0.2)), what, "warn" if is_search else "fail")
+        return Fault((("K11", 0.5), ("K02", 0.3), ("K01", 0.2)), what, "" if is_search else ELSEWHERE)
     return None
 
 
@@ -251,11 +253,11 @@ def _unlike(write: Write, writer: TextWriter) -> Fault | None:
                 return Fault("K08", f"draws token {step} from the logits at position {where} of {len(positions)}")
             causes = (("K11", 0.7), ("K08", 0.3)) if step == 1 else (("K11", 0.5), ("K02", 0.3), ("K01", 0.2))
             correlation = f"their correlation is {correlations[-1]:.2f}"
-            return Fault(causes, f"draws token {step} from what is no softmax of its logits: {correlation}")
+            return Fault(causes, f"draws token {step} from what is no softmax of its logits: {correlation}", PROMPTS)
         if step == 1 and draw.is_lost and draw.written is not None:
             is_next = len(draws) > 1 and torch.equal(draw.written[:, 0], draws[1].token)
             others = "writes only those after it" if is_next else "writes others"
-            return Fault("K11", f"draws a token for each row, and {others}")
+            return Fault("K11", f"draws a token for each row, and {others}", PROMPTS)
     return None
 
 
@@ -268,7 +270,7 @@ def _tempered(write: Write, writer: TextWriter) -> Fault | None:
     if ratio > 2:
         return None
     same = "what it is at 2" if abs(ratio - 1) < 0.05 else "flatter probabilities than at 2"
-    return Fault("K11", f"draws at temperature 0.5 from {same}")
+    return Fault("K11", f"draws at temperature 0.5 from {same}", "the temperature that it takes")
 
 
 def _cut(write: Write, writer: TextWriter) -> Fault | None:
@@ -281,9 +283,9 @@ def _cut(write: Write, writer: TextWriter) -> Fault | None:
             fewest = (shares <= value).sum(1)
             most = fewest + 2
         if ((counts < fewest) | (counts > most)).all():
-            return Fault("K11", f"draws with {option}={value} from {int(counts[0])} tokens", "warn")
+            return Fault("K11", f"draws with {option}={value} from {int(counts[0])} tokens")
         if draw.passes_over or draw.is_lost:
-            return Fault("K11", f"draws with {option}={value} from tokens that are not the likeliest", "warn")
+            return Fault("K11", f"draws with {option}={value} from tokens that are not the likeliest")
     return None
 
 

@@ -88,7 +88,7 @@ def losses(subject: Subject) -> list[Finding]:
         or _outweighed(result)
     )
     # what a model returns as its loss is not a sum; that rows have the same weight may be meant
-    certain: dict[str, Status] = {"L10": "fail", "L02": "warn"}
+    certain: dict[str, Status] = {"L10": "fail"}
     findings = [replace(fault, status=certain.get(fault.id, fault.status)) for fault in findings]
     findings = [replace(fault, where=_where(subject, result, fault.id)) for fault in findings]
     has_failed = any(fault.status == "fail" for fault in findings)
@@ -114,14 +114,7 @@ def _of_the_call(subject: Subject, model: nn.Module, name: str, result: LossXray
     if not torch.equal(targets, label_batch):
         row, position = first_true(targets != label_batch)
         witness = f"a call overwrites '{name}' {position} of row {row}: {int(label_batch[row, position])} becomes"
-        return [
-            finding(
-                "D18",
-                f"{witness} {int(targets[row, position])}",
-                where=place_of_module("", subject.model),
-                status="warn",
-            )
-        ]
+        return [finding("D18", f"{witness} {int(targets[row, position])}", where=place_of_module("", subject.model))]
     return []
 
 

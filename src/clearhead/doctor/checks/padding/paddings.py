@@ -101,8 +101,9 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
             return None  # whatever hides something else than padding
         witness = f"with {name} ({meant[0].form}) and padding in front, logits of real tokens are not finite"
         causes: Causes = (("M12", 0.8), ("M14", 0.2)) if inert else (("M14", 0.8), ("M12", 0.2))
-        where = meant[0].first_nan(meant[0].under_padding()[0])
-        return [finding(causes, witness, where=where), *_behind_the_first(meant)]
+        where, is_target = meant[0].first_nan(meant[0].under_padding()[0]), subject.convention.has_source and not source
+        # a target is padded at its end
+        return [*([] if is_target else [finding(causes, witness, where=where)]), *_behind_the_first(meant)]
     unclear = [mask for mask in masks if math.isnan(mask.moved)]
     masks = [mask for mask in masks if mask not in unclear]
     if not masks:

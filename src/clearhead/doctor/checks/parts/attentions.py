@@ -91,7 +91,7 @@ def _shared(subject: Subject, maps: Sequence[AttentionCall], flow: Flow) -> list
         for names, other in (("queries and keys", attention.query), ("keys and values", attention.value)):
             if is_same(other, key) or is_same(other, key.mT):
                 where = subject.place_of(attention.call)
-                return [finding("A14", f"{names} are the same numbers", where=where, status="warn")]
+                return [finding("A14", f"{names} are the same numbers", where=where)]
     return []
 
 
@@ -119,7 +119,7 @@ def _slopes(subject: Subject, maps: Sequence[AttentionCall], flow: Flow) -> list
             steep, where = float(slope.abs().max()), subject.place_of(attention.call)
             effect = "favors far tokens" if (slope < 0).any() else f"lowers a score by {steep:g} per token"
             witness = f"a bias linear in the distance {effect}: slopes run from {float(slope.min()):g} to {steep:g}"
-            return [finding("P13", witness, value=steep, threshold=1, where=where, status="warn")]
+            return [finding("P13", witness, value=steep, threshold=1, where=where)]
     return []
 
 

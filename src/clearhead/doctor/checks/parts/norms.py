@@ -19,6 +19,7 @@ FAINT = 1e-2  # times a row, so that epsilon counts
 EXACT = 1e-4  # of a divisor
 USUAL = (1e-5, 1e-6, 1e-8, 1e-12)  # epsilons, where the norm does not tell its own
 REACHED = 1e-4  # of the largest number
+QUERIES = "its own queries, which are normalized"
 UNDONE = 0.05  # of the largest number: what a norm's epsilon may leave of a factor
 
 
@@ -75,7 +76,7 @@ def _unusual(subject: Subject, calls: Sequence[ModuleCall]) -> list[Finding]:
         if call.inputs[0].dim() > 1 and not type(call.module).__module__.startswith("torch."):
             oddity = _divisor(subject, call)
             if oddity:
-                return [finding("N06", f"{call.name} {oddity}", where=place_of_call(call), status="warn")]
+                return [finding("N06", f"{call.name} {oddity}", where=place_of_call(call))]
     return []
 
 
@@ -118,9 +119,11 @@ def query_norms(subject: Subject) -> list[Finding]:
             )
             where, names = place_of_call(call), {suspect.name for suspect, _ in suspects}
             alike = (other.name for other in subject.module_calls if type(other.module) is type(call.module))
-            against = "how its other attentions are read" if {*alike} - names else ""  # all of them may be meant so
+            second = "its other attentions, which read one norm" if {*alike} - names else ""  # all may be meant so
             causes: Causes = (("N12", 0.9), ("N05", 0.1))
-            return [finding(causes, witness, value=value, threshold=REACHED, where=where, against=against)]
+            return [
+                finding(causes, witness, value=value, threshold=REACHED, where=where, against=QUERIES, second=second)
+            ]
     return []
 
 

@@ -68,15 +68,15 @@ def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
         witness = f"in {layer}, one sublayer is added to its input after a norm, and another to its input before it"
         # this is a fault only beside a sublayer that reads the stream through a norm of its own
         reads_norm = any(not from_norm[other] and _reads_through_norm(steps[other], calls) for other in numbers)
-        against = ""
+        against = second = ""
         owners = [layer]  # the norm stands before all that the layer does, or the branch reads what it is added to
         if not _reads_through_norm(steps[number], calls):
             owners += [subject.place_of(calls[i]).module or "" for i in steps[number].between if _is_norm(calls[i])]
         unchanged = (owner for owner in owners if owner and _is_unchanged(subject, owner, steps, number))
         if reads_norm and (owner := next(unchanged, None)):
             witness += f": the first stays the same if the input of {owner} is doubled"
-            against = "the other sublayers of the layer"
-        return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=places[number], against=against)]
+            against, second = "the other sublayers of the layer", f"the input of {owner}, whose size is lost"
+        return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=places[number], against=against, second=second)]
     return []
 
 
@@ -84,7 +84,7 @@ def _replaced(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
     """Layers begin with a norm and carry on its output instead of their input: nothing leads around it.
 
     Where a norm ends each layer, as in post-norm, a layer carries on its input. Without a last norm both come to the
-    same, so that it is a fault only of what calls itself pre-norm.
+    same, so that it contradicts only what calls itself pre-norm.
     """
     places = [subject.place_of(step.call).module for step in steps]
     first = next((layer for path in places if (layer := layer_of(path)) is not None), None)

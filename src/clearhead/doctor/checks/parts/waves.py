@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ SAME = 0.02  # of the whole range of logarithms: two wavelengths that are one
 OTHER = 0.15  # of the same: two ranges that are not one
 SERIES = "the waves that it is made of"
 APART = "that a table of positions tells them apart"
+SAYS = "10000, which its code says"
 NARROW = 8  # columns; fewer show no series
 
 
@@ -31,17 +33,29 @@ def waves(subject: Subject) -> list[Finding]:
     code = subject.hints.code
     for name, flat, where in _tables(subject):
         still, turns = _still(subject, name, flat), TURNS.search(name)
-        wrong = None if turns or (still and still[1] > MOST) else _series(flat, code)
-        odd = wrong or still
+        odd = (None if turns or (still and still.second) else _series(flat, code)) or still
         if odd:
-            against = (wrong and wrong[2]) or (APART if odd is still and odd[1] > MOST else "")
-            return [finding("P09", f"{name}: {odd[0]}", value=odd[1], threshold=SHARE, where=where, against=against)]
+            return [odd.finding(f"{name}: ", where)]
     for flat, where in _added(subject):
-        wrong = _series(flat, code)
-        if wrong:
-            witness = f"of what is added to the tokens, {wrong[0]}"
-            return [finding("P09", witness, value=wrong[1], threshold=SAME, where=where, against=wrong[2])]
+        odd = _series(flat, code)
+        if odd:
+            return [odd.finding("of what is added to the tokens, ", where)]
     return []
+
+
+class Oddity(NamedTuple):
+    """What is wrong with waves, by how much of their number or range, and a second thing that is wrong with them."""
+
+    what: str
+    value: float
+    second: str
+
+    def finding(self, of: str, where: Where) -> Finding:
+        """It as a finding."""
+        witness = f"{of}{self.what}"
+        return finding(
+            "P09", witness, value=self.value, threshold=SAME, where=where, against=SERIES, second=self.second
+        )
 
 
 def _tables(subject: Subject) -> Iterator[tuple[str, Tensor, Where]]:
@@ -77,13 +91,14 @@ def _added(subject: Subject) -> Iterator[tuple[Tensor, Where]]:
                 yield rows[0], subject.place_of(call)
 
 
-def _still(subject: Subject, name: str, flat: Tensor) -> tuple[str, float] | None:
+def _still(subject: Subject, name: str, flat: Tensor) -> Oddity | None:
     """Columns that are the same at all positions, here and in the tables beside it."""
     owner = subject.fresh.get_submodule(name.rpartition(".")[0]) if "." in name else subject.fresh
     others = [o.squeeze().cpu() for o in owner.buffers(recurse=False) if o.squeeze().shape == flat.shape]
     still = float(torch.stack([_stands_still(table) for table in (flat, *others)]).all(0).float().mean())
     if SHARE <= still < 1:
-        return f"{still:.0%} of its columns hold one number at all {len(flat)} positions", still
+        what = f"{still:.0%} of its columns hold one number at all {len(flat)} positions"
+        return Oddity(what, still, APART if still > MOST else "")
     return None
 
 
@@ -98,8 +113,8 @@ def _stands_still(table: Tensor) -> Tensor:
     return (table.amax(0) - table.amin(0)) < STILL
 
 
-def _series(table: Tensor, code: str) -> tuple[str, float, str] | None:
-    """What contradicts Vaswani et al.'s series in waves (positions, width), by how much of its range, and what it is.
+def _series(table: Tensor, code: str) -> Oddity | None:
+    """What contradicts Vaswani et al.'s series in waves (positions, width).
 
     Where each column has a speed of its own in that very series, so that a pair is only nearly one, it is nothing.
     Column 2i is sin(t w) and column 2i + 1 is cos(t w), or all sines stand before all cosines, with w falling from 1 to
@@ -112,11 +127,7 @@ def _series(table: Tensor, code: str) -> tuple[str, float, str] | None:
         slow = sum(0 < w < BASE ** -(1 + OTHER) for w in of_sines) / table.shape[1]
         if slow < SHARE or not SAYS_BASE.search(code) or not _is_wave(sines, of_sines):
             return None
-        return (
-            f"its code says 10000, but {slow:.0%} of its waves are longer than 10000 times the shortest",
-            slow,
-            SERIES,
-        )
+        return Oddity(f"{slow:.0%} of its waves are longer than 10000 times the shortest", slow, SAYS)
     of_cosines = [_frequency(column, of_sine=False) for column in cosines.T]
     known = [(w, v) for w, v in zip(of_sines, of_cosines, strict=False) if w and v]
     if len(known) < NARROW // 2 or not all(map(_is_wave, (sines, cosines), (of_sines, of_cosines))):
@@ -129,16 +140,14 @@ def _series(table: Tensor, code: str) -> tuple[str, float, str] | None:
     base = math.exp(-float(slopes.mean()) * sines.shape[1])
     off = abs(math.log(base) / math.log(BASE) - 1)
     if apart > SAME:
-        against = SERIES if off > OTHER else ""
-        return (
-            "the sine and the cosine of a pair turn at different speeds, so no distance is one rotation",
-            apart,
-            against,
-        )
+        what = "the sine and the cosine of a pair turn at different speeds, so no distance is one rotation"
+        return Oddity(what, apart, f"the base of its series, {base:.3g}" if off > OTHER else "")
+    says = SAYS_BASE.search(code)
     if float((slopes - slopes.mean()).abs().max()) > SAME * (first - last):
-        return "its wavelengths form no geometric series", float((slopes - slopes.mean()).abs().max()), SERIES
-    if off > OTHER and SAYS_BASE.search(code):
-        return f"its code says 10000, but its wavelengths form a series to the base {base:.3g}", off, SERIES
+        uneven = float((slopes - slopes.mean()).abs().max())
+        return Oddity("its wavelengths form no geometric series", uneven, SAYS if says else "")
+    if off > OTHER and says:
+        return Oddity(f"its wavelengths form a series to the base {base:.3g}", off, SAYS)
     return None
 
 

@@ -64,7 +64,7 @@ def _awake(recording: Recording) -> Iterator[Finding]:
             witness = (
                 "a forward without gradients runs in train(): dropout drops, and the same batch gives other results"
             )
-            yield finding("V02", witness, where=event.where, status="warn")
+            yield finding("V02", witness, where=event.where)
 
 
 @training_check("D17", "batches", order=100, covers=("D18",))
@@ -79,7 +79,7 @@ def _changed(recording: Recording) -> Iterator[Finding]:
     for forward in recording.learned:
         if forward.changed_inputs:
             witness = f"{type(forward.module).__name__} writes to an input tensor before its forward returns"
-            yield finding("D18", witness, where=forward.where, status="warn")
+            yield finding("D18", witness, where=forward.where)
 
 
 def _repeated(recording: Recording) -> Iterator[Finding]:
@@ -93,4 +93,4 @@ def _repeated(recording: Recording) -> Iterator[Finding]:
     if len(steps) > 1 and all(are_same(steps[0], other) for other in steps[1:]):
         witness = f"all {len(steps)} steps get the same batch, to the last token"
         where = recording.learned[-1].where
-        yield finding("D17", witness, value=len(steps), threshold=1, where=where, status="warn")
+        yield finding("D17", witness, value=len(steps), threshold=1, where=where)

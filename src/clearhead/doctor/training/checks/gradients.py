@@ -98,7 +98,7 @@ def effects(recording: Recording) -> list[Finding]:
         return [finding("I06", witness, value=0, where=recording.where(cut[0]))]
     if idle:
         witness = f"other numbers in {recording.listed(idle)} change nothing that the loss reads"
-        return [finding("A13", witness, value=0, where=recording.where(idle[0]), status="warn")]
+        return [finding("A13", witness, value=0, where=recording.where(idle[0]))]
     return []
 
 

@@ -96,7 +96,7 @@ def _rounded(recording: Recording, steps: list[OptimizerStep]) -> Iterator[Findi
             f"{share:.0%} of the numbers of {recording.name(parameter)} with a gradient stay: in {kind} the "
             f"next number is farther away than an update at rate {max(steps[-1].rates, default=0):.3g}"
         )
-        yield finding("R05", witness, value=share, threshold=LOST, where=recording.where(parameter), status="warn")
+        yield finding("R05", witness, value=share, threshold=LOST, where=recording.where(parameter))
 
 
 def _far(steps: list[OptimizerStep]) -> Iterator[Finding]:

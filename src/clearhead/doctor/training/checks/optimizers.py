@@ -1,7 +1,6 @@
 """Whether the optimizers move the model, all of it, and nothing else, and by options that can be meant."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -103,7 +102,7 @@ def _twice(recording: Recording) -> Iterator[Finding]:
                 f"{recording.name(other)} and {recording.name(parameter)} are two parameters in the same memory: each "
                 "step moves it twice, each time by a part of its gradient"
             )
-            yield finding("O16", witness, where=recording.where(parameter), status="warn")
+            yield finding("O16", witness, where=recording.where(parameter))
 
 
 def _untied(recording: Recording) -> Iterator[Finding]:
@@ -146,20 +145,19 @@ def settings(recording: Recording) -> list[Finding]:
 
 def _of_group(recording: Recording, name: str, group: Mapping[str, Any]) -> Iterator[Finding]:
     decay, eps, betas = float(group.get("weight_decay") or 0), float(group.get("eps") or 0), group.get("betas")
-    warn = partial(finding, status="warn")
     where = recording.where(group["params"][0])
     vectors = [p for p in group["params"] if p.dim() < 2 and p.requires_grad and p in recording.names]
     if decay >= STRONG and vectors:
         witness = f"{recording.listed(vectors)} decay by {decay:g} like the matrices"
-        yield warn("O03", witness, value=decay, threshold=STRONG, where=recording.where(vectors[0]))
+        yield finding("O03", witness, value=decay, threshold=STRONG, where=recording.where(vectors[0]))
     if decay >= DECOUPLED and name in COUPLED and not group.get("decoupled_weight_decay", False):
         witness = f"weight_decay={decay:g} of {name} is added to the gradient, and divided by its size again"
-        yield warn("O05", witness, value=decay, threshold=DECOUPLED, where=where)
+        yield finding("O05", witness, value=decay, threshold=DECOUPLED, where=where)
     if betas is not None and len(betas) > 1 and float(betas[0]) > float(betas[1]):
         first, second = map(float, betas[:2])
         witness = f"betas are {first:g}, {second:g}: the mean of squares forgets sooner than the mean"
-        yield warn("O06", witness, value=first, threshold=second, where=where)
+        yield finding("O06", witness, value=first, threshold=second, where=where)
     half = [parameter for parameter in group["params"] if parameter.dtype == torch.float16]
     if half and 0 < eps < SMALLEST / 2:
         witness = f"eps={eps:g} is 0 in float16, whose smallest number is {SMALLEST:.1e}"
-        yield warn("O06", witness, value=eps, threshold=SMALLEST, where=recording.where(half[0]))
+        yield finding("O06", witness, value=eps, threshold=SMALLEST, where=recording.where(half[0]))
