@@ -135,7 +135,7 @@ grid = torch.zeros(2, 4)
 for entry in ablated.of("head"):
     grid[entry.layer, entry.head] = entry.change
 plt.figure(figsize=(5, 2.6))
-plt.imshow(grid, cmap="Reds", vmin=0)
+plt.imshow(grid, cmap="Reds", vmin=0, vmax=2 * grid.max())  # pale enough for black numbers
 for layer in range(2):
     for head in range(4):
         plt.text(head, layer, f"{grid[layer, head]:+.3f}", ha="center", va="center", fontsize=9)
