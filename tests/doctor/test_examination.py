@@ -169,7 +169,7 @@ def test_a_report_goes_through_json_unchanged(tmp_path: Path) -> None:
     assert set(told) >= {"target", "kind", "verdict", "summary", "only", "findings", "checks", "paths", "seconds"}
     finding = told["findings"][0]
     assert set(finding) >= {"id", "title", "status", "evidence", "where", "causes", "why", "fix", "repro"}
-    assert set(finding["evidence"]) == {"value", "threshold", "noise_floor", "witness", "against"}
+    assert set(finding["evidence"]) == {"value", "threshold", "noise_floor", "witness", "against", "second"}
     assert set(finding["where"]) == {"module", "class", "file", "line", "op", "head", "backend"}
     assert finding["causes"][0]["id"] == finding["id"]
     assert all(c["milliseconds"] >= 0 for c in told["checks"])
