@@ -25,7 +25,7 @@ campaign: setup        ## the long tests: kill -9 at random moments, real traini
 browser: setup         ## the pages in a real Chromium, which is installed where apt-get may; CHROMIUM names another
 	test -n "$(CHROMIUM)" || { test "$$(id -u)" = 0 && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core; }
-	OMP_NUM_THREADS=1 CHROMIUM="$${CHROMIUM:-$$(command -v chromium)}" $(BIN)/python -m pytest -m browser tests/browser
+	OMP_NUM_THREADS=1 CHROMIUM="$${CHROMIUM:-$$(command -v chromium)}" $(BIN)/python -m pytest -n 2 -m browser tests/browser
 
 docs: setup            ## the site, into build/site/html, without a warning
 	$(BIN)/python docs/site/build.py
