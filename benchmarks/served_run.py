@@ -9,11 +9,11 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 from generation_speed import GPT2, SHAPES
 
@@ -23,6 +23,8 @@ from clearhead.data import Tokenizer
 from clearhead.models import build_model
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import TASKS
+
+T = TypeVar("T")
 
 # In the process of the server. What it spends in the model is counted where the queue calls it.
 SERVER = """
@@ -96,6 +98,13 @@ def served(shape: str, threads: int = 0, **options: object) -> Iterator[tuple["C
         finally:
             process.terminate()
             process.wait(timeout=60)
+
+
+def run_client(work: Coroutine[object, object, T]) -> T:
+    """What clients do, on a quick event loop: they share the server's processors."""
+    import uvloop  # so that --help needs no extra
+
+    return uvloop.run(work)
 
 
 class Client:

@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from served_run import Client, served
+from served_run import Client, run_client, served
 
 from clearhead.config import EngineConfig, SamplingConfig
 from clearhead.inference import Engine, generate
@@ -166,9 +166,9 @@ def main() -> None:
     print(f"load average {os.getloadavg()[0]:.1f}")
     with served(args.shape, args.threads, **options) as (client, run):
         pool = pool_of(run, args.shape, args.engine)
-        asyncio.run(client.post("/v1/completions", pool.bodies[0]))  # which loads the run
-        rate = asyncio.run(storm(client, pool, args.streams, args.seconds))
-        asyncio.run(overload(client, pool, 10 * rate, min(10.0, args.seconds)))
+        run_client(client.post("/v1/completions", pool.bodies[0]))  # which loads the run
+        rate = run_client(storm(client, pool, args.streams, args.seconds))
+        run_client(overload(client, pool, 10 * rate, min(10.0, args.seconds)))
     print(f"load average {os.getloadavg()[0]:.1f}")
 
 

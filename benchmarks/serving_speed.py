@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import torch
 from generation_speed import NEW_TOKENS, PROMPT, SHAPES, as_hugging_face
-from served_run import Client, served
+from served_run import Client, run_client, served
 from side_by_side import machine, spread
 
 from clearhead.cli.environment import prepare_process
@@ -121,7 +121,7 @@ class Serving:
         return written
 
     def _server(self) -> Figures:
-        return asyncio.run(self._streams())
+        return run_client(self._streams())
 
     async def _streams(self) -> Figures:
         async def read(prompt: Sequence[int]) -> int:
