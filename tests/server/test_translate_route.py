@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import httpx2
 import pytest
@@ -13,7 +14,7 @@ from clearhead.config import TranslationConfig
 from clearhead.config.serving import ServerConfig
 from clearhead.errors import ClearheadError
 from clearhead.inference import translate
-from clearhead.inference.beam import beam_search
+from clearhead.inference.beam import BeamStep, beam_search
 from clearhead.models import EncoderDecoder
 from clearhead.server import translations
 from clearhead.server.http.errors import HttpError
@@ -206,6 +207,40 @@ def test_who_leaves_counts_until_his_search_ends_and_is_not_searched_for(
         asyncio.run(asyncio.wait_for(main(), 60))
     finally:
         release.set()
+    assert thread.close(20)
+
+
+def test_a_search_ends_with_the_step_in_which_its_last_client_leaves(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gone, steps, thread = threading.Event(), threading.Event(), list[BeamStep](), ModelThread("test")
+    thread.start()
+
+    def watched(*args: object, on_step: Callable[[BeamStep], None], **options: object) -> object:
+        def step(what: BeamStep) -> None:
+            steps.append(what)
+            begun.set()
+            assert gone.wait(20)
+            on_step(what)
+
+        return beam_search(*args, on_step=step, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(translations, "beam_search", watched)
+
+    async def main() -> None:
+        queue = queue_of(run, thread)
+        search = partial(queue.search, [[5, end_of(run)]], TranslationConfig(engine="eager"))
+        clients = [asyncio.ensure_future(search()) for _ in range(2)]
+        assert await asyncio.to_thread(begun.wait, 20)
+        for client in clients:
+            client.cancel()
+        await asyncio.gather(*clients, return_exceptions=True)
+        gone.set()
+        while queue.n_sentences:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert len(steps) == 1
     assert thread.close(20)
 
 

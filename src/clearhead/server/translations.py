@@ -7,7 +7,7 @@ from functools import partial
 
 from clearhead.config import TranslationConfig
 from clearhead.errors import ClearheadError
-from clearhead.inference.beam import Hypothesis, beam_search
+from clearhead.inference.beam import BeamStep, Hypothesis, beam_search
 from clearhead.inference.beam_backend import BeamBackend, choose_beam_backend
 from clearhead.models import EncoderDecoder
 from clearhead.models.eval_mode import OnNotice
@@ -17,6 +17,10 @@ from clearhead.server.texts import BusyError
 MANY = 10**6  # sentences: what a server translates, so that an engine that takes long to begin is worth it
 BATCH = 64  # sentences of one search
 MAX_HYPOTHESES = 256  # of one search, since memory grows with them: each of a sentence's beams has a cache
+
+
+class _UnwantedError(Exception):
+    """All clients of a search have gone."""
 
 
 @dataclass
@@ -132,14 +136,22 @@ class TranslationQueue:
     def _run(
         self, sentences: Sequence[_Sentence], config: TranslationConfig
     ) -> list[tuple[_Sentence, list[Hypothesis]]]:
-        """The hypotheses of each sentence that somebody still waits for. On the model's thread."""
+        """The hypotheses of each sentence, unless nobody waits for any of them any more. On the model's thread."""
         sentences = [sentence for sentence in sentences if not sentence.result.done()]
         if not sentences:
             return []
         if self._backend is None:
             self._backend = choose_beam_backend(self._model, config, MANY, self._on_notice)
         sources = [sentence.ids for sentence in sentences]
-        results = beam_search(self._model, sources, config, end=self._end, backend=self._backend)
+
+        def go_on(step: BeamStep) -> None:
+            if all(sentence.result.done() for sentence in sentences):
+                raise _UnwantedError
+
+        try:
+            results = beam_search(self._model, sources, config, end=self._end, backend=self._backend, on_step=go_on)
+        except _UnwantedError:
+            return []
         return [*zip(sentences, results, strict=True)]
 
     def _discount(self, sentence: _Sentence) -> None:
