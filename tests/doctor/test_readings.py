@@ -12,7 +12,7 @@ from doctor_helpers import HOSTS, made
 from torch import Tensor, nn
 
 from clearhead.doctor import Finding, Report, Spec, check, examination
-from clearhead.doctor.catalogue.severity import AGAINST, FIRST_SIGHT, OF_MASKS, SECOND, SIGNS
+from clearhead.doctor.catalogue.severity import AGAINST, FIRST_SIGHT, OF_MASKS, SECOND, SIGNS, is_failure
 from clearhead.doctor.checks import CHECKS
 from clearhead.doctor.checks.base import finding
 from clearhead.doctor.training.checks import TRAINING_CHECKS
@@ -317,6 +317,10 @@ def test_a_kind_that_was_not_mostly_right_needs_a_second_observation(
     report = check(made(HOSTS / "gpt.py"))
     assert statuses(report) == {("N01", status)}
     assert ("against   its layers, and its other mask" in str(report)) == bool(second)
+
+
+def test_a_sign_makes_no_failure() -> None:
+    assert not any(is_failure(*kind.rsplit(" ", 1), "its layers", "its other mask") for kind in SIGNS)
 
 
 @pytest.mark.parametrize(("against", "status"), [("", "warn"), ("its other layers", "fail")])

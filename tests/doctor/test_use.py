@@ -89,8 +89,9 @@ class Masked(Translator):
 
     def forward(self, src: Tensor, tgt: Tensor, tgt_mask: Tensor) -> Tensor:  # type: ignore[override]
         s, t = self.source(src), self.target(tgt) + self.places(torch.arange(tgt.shape[1]))
-        scores = (t @ t.mT / D**0.5).masked_fill(hides(t) | ~tgt_mask[:, None, :], -torch.inf)
-        t = t + scores.softmax(-1) @ t
+        for _ in range(2):
+            scores = (t @ t.mT / D**0.5).masked_fill(hides(t) | ~tgt_mask[:, None, :], -torch.inf)
+            t = t + scores.softmax(-1) @ t
         return self.head(t + self.looks(t, s, s, need_weights=False)[0])  # type: ignore[no-any-return]
 
 
@@ -174,3 +175,25 @@ def test_a_leak_may_be_too_small_to_matter(little: float, status: str, monkeypat
     monkeypatch.setitem(FIRST_SIGHT, "dependencies M19", (0, 1, 0))
     report = check(Leaks(little), Spec(kind="causal"), only=["dependencies"])
     assert statuses(report) == {("M19", status)}, str(report)
+
+
+class Averages(Translator):
+    """What it reads of the source is the mean, with scores of zero; `scored`: with other scores, all the same."""
+
+    scored = False
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        s, t = self.source(src), self.target(tgt) + self.places(torch.arange(tgt.shape[1]))
+        s = s + self.places(torch.arange(src.shape[1]))
+        s = s + self.attends(s, s, s, need_weights=False)[0]
+        scores = t @ s.mT
+        scores = (t @ s.mean(1, keepdim=True).expand_as(s).mT) if self.scored else scores * 0
+        return self.head(t + (scores / D**0.5).softmax(-1) @ s)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("scored", [True, False])
+def test_scores_of_zero_may_be_a_masks(scored: bool) -> None:
+    averages = Averages(recurrent=False)
+    averages.scored = scored
+    found = statuses(check(averages, only=["sources"]))
+    assert (("S06", "fail") in found) == scored, found

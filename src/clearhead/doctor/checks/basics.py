@@ -111,11 +111,10 @@ def deterministic(subject: Subject) -> list[Finding]:
     passes = [subject.modules_called(inputs) for _ in range(2)]
     where = place_of_call(first_unlike(*passes))
     causes = (("T09", 0.8), ("A08", 0.2)) if drawn else (("T08", 0.8), ("K06", 0.1), ("T09", 0.1))
+    is_read = any(not are_same(a.inputs, b.inputs) for a, b in zip(*passes, strict=False))  # else it may be a sample
     if drawn and not dropping.dropouts and ("torch" not in drawn or _only_orders(subject)):  # as patches to be hidden
         what = "only draws a random order" if "torch" in drawn else f"draws from {' and '.join(sorted(drawn))}"
-        message = f"{witness}; the model {what}, which may be intended"
-        return [finding(causes, message, value=change, where=where, status="warn")]
-    is_read = any(not are_same(a.inputs, b.inputs) for a, b in zip(*passes, strict=False))  # else it may be a sample
+        witness, is_read = f"{witness}; the model {what}, which may be intended", False
     read = "its own parts, which read what is random" if is_read else ""
     return [finding(causes, witness, value=change, where=where, second=read)]
 

@@ -18,6 +18,7 @@ from clearhead.doctor.probes.localization import locate, token_reading
 from clearhead.doctor.probes.masking import causally_masked
 from clearhead.doctor.spec import Assumption
 
+MUCH = "what the past moves, which is of that size"
 LOST = "an attention that looks at other tokens"
 FAINT = 1e-3  # of the largest move: more than what is left of weights that were hidden
 DEPENDENCY_FAULTS = (*LEAK_FAULTS, "A12", "A13", "M07", "M14", "M16", "N04", "S03", "I06")
@@ -86,14 +87,9 @@ def leaks(subject: Subject, matrix: DependencyMatrix, run: Run, *, backend: str 
     backend = backend or _only_here(subject, T)
     if backend:
         where, causes = replace(where, backend=backend), (("M02", 0.9), *((id, 0.1 * score) for id, score in causes))
-    picture, witness = matrix.picture(torch.ones_like(matrix.alive).tril()), matrix.witness((i, j))
-    value, threshold, floor = float(future.max()), matrix.threshold, matrix.floor
-    second = "what the past moves, which is of that size" if value > FAINT else ""
-    return [
-        finding(
-            causes, witness, value=value, threshold=threshold, floor=floor, where=where, picture=picture, second=second
-        )
-    ]
+    picture, value = matrix.picture(torch.ones_like(matrix.alive).tril()), float(future.max())
+    seen = partial(finding, causes, matrix.witness((i, j)), value=value, threshold=matrix.threshold, floor=matrix.floor)
+    return [seen(where=where, picture=picture, second=MUCH if value > FAINT else "")]
 
 
 def _is_masked_away(subject: Subject, run: Run, T: int) -> bool:

@@ -26,8 +26,8 @@ def caches(subject: Subject) -> list[Finding]:
     """Decoding with the cache, one token or three at a time, gives the same logits as one call."""
     if not subject.looks_back_only:
         raise Skipped("what is read later changes the past that a cache would keep")
-    optional = (p for p in parameters_of(subject.model) if CACHE.search(p.name) and p.default is not p.empty)
-    names = [p.name for p in optional if not (p.name.startswith(OTHERS) or isinstance(p.default, bool))]
+    names = [p.name for p in parameters_of(subject.model) if CACHE.search(p.name) and p.default is not p.empty]
+    names = [name for name in names if not name.startswith(OTHERS)]
     names.sort(key=lambda name: not NAMED.search(name))  # a state may be something else
     if not names:
         subject = replace(subject, model=twin(subject.model))  # the calls fill its buffers

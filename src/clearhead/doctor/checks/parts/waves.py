@@ -30,16 +30,10 @@ NARROW = 8  # columns; fewer show no series
 
 def waves(subject: Subject) -> list[Finding]:
     """A fixed table of positions tells them apart: its columns move, differ, and turn as fast as they should."""
-    code = subject.hints.code
-    for name, flat, where in _tables(subject):
-        still, turns = _still(subject, name, flat), TURNS.search(name)
-        odd = (None if turns or (still and still.second) else _series(flat, code)) or still
+    for of, odd, where in _judged(subject, subject.hints.code):
         if odd:
-            return [odd.finding(f"{name}: ", where)]
-    for flat, where in _added(subject):
-        odd = _series(flat, code)
-        if odd:
-            return [odd.finding("of what is added to the tokens, ", where)]
+            what, value = f"{of}{odd.what}", odd.value
+            return [finding("P09", what, value=value, threshold=SAME, where=where, against=SERIES, second=odd.second)]
     return []
 
 
@@ -50,12 +44,14 @@ class Oddity(NamedTuple):
     value: float
     second: str
 
-    def finding(self, of: str, where: Where) -> Finding:
-        """It as a finding."""
-        witness = f"{of}{self.what}"
-        return finding(
-            "P09", witness, value=self.value, threshold=SAME, where=where, against=SERIES, second=self.second
-        )
+
+def _judged(subject: Subject, code: str) -> Iterator[tuple[str, Oddity | None, Where]]:
+    for name, flat, where in _tables(subject):
+        still = _still(subject, name, flat)
+        may_turn = TURNS.search(name) or (still and still.second)
+        yield f"{name}: ", (None if may_turn else _series(flat, code)) or still, where
+    for flat, where in _added(subject):
+        yield "of what is added to the tokens, ", _series(flat, code), where
 
 
 def _tables(subject: Subject) -> Iterator[tuple[str, Tensor, Where]]:
