@@ -88,8 +88,8 @@ def leaks(subject: Subject, matrix: DependencyMatrix, run: Run, *, backend: str 
     if backend:
         where, causes = replace(where, backend=backend), (("M02", 0.9), *((id, 0.1 * score) for id, score in causes))
     picture, value = matrix.picture(torch.ones_like(matrix.alive).tril()), float(future.max())
-    seen = partial(finding, causes, matrix.witness((i, j)), value=value, threshold=matrix.threshold, floor=matrix.floor)
-    return [seen(where=where, picture=picture, second=MUCH if value > FAINT else "")]
+    tell = partial(finding, causes, matrix.witness((i, j)), value=value, threshold=matrix.threshold, floor=matrix.floor)
+    return [tell(where=where, picture=picture, second=MUCH if value > FAINT else "")]
 
 
 def _is_masked_away(subject: Subject, run: Run, T: int) -> bool:
