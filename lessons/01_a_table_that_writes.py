@@ -27,9 +27,10 @@ torch.set_printoptions(precision=3, sci_mode=False)
 # %% [markdown]
 # ## The text
 #
-# Tiny Shakespeare is a file of plays. `clearhead train shakespeare` downloads it; or put it as `shakespeare.txt` into a
-# folder and name that folder in the variable `CLEARHEAD_DATA`. Without it this lesson goes on with the stories that
-# ship with the library.
+# Tiny Shakespeare is a file of plays. Put it as `shakespeare.txt` into a folder and name that folder in the variable
+# `CLEARHEAD_DATA`; the numbers in the text below are Shakespeare's. Without it this lesson goes on with the stories
+# that ship with the library, which have 59 characters and their own numbers: 4.08 for 4.17, 4.56 for 4.66, 2.34 for
+# 2.48.
 
 # %%
 path = Path(os.environ.get("CLEARHEAD_DATA", "")) / "shakespeare.txt"
@@ -183,13 +184,14 @@ assert abs(small_loss - math.log(V)) < 0.005
 # Two numbers that people meet in tutorials: **4.73** and **4.17**. Why?
 #
 # A table of nearly equal logits gives every character the probability $1/V$, and the loss is $-\ln(1/V) = \ln V$. With
-# 65 characters that is 4.17. A fresh model that starts *above* $\ln V$ has opinions before it has seen anything.
+# Shakespeare's 65 characters that is 4.17. A fresh model that starts *above* $\ln V$ has opinions before it has seen
+# anything.
 #
 # `nn.Embedding` starts with unit-normal numbers, and these are opinions. The loss is $\ln \sum_j e^{z_j}$ minus the
 # logit of the right character. The second is 0 on average. The first is larger than $\ln V$, because the exponential
 # rewards large logits more than it punishes small ones: the mean of $e^z$ is $e^{1/2}$, not 1. So about $\ln V + 1/2$;
-# since $V$ is finite, a little less: $(e - 1)/2V$ less. That makes 4.66 and not 4.73! Is 4.73 then something else? Draw
-# a few hundred tables.
+# since $V$ is finite, a little less: $(e - 1)/2V$ less. With 65 characters that makes 4.66 and not 4.73! Is 4.73 then
+# something else? Draw a few hundred tables.
 
 # %%
 expected = math.log(V) + 1 / 2 - (math.e - 1) / (2 * V)
@@ -320,9 +322,9 @@ print(write(unit, 80, seed=1), "\n---")
 print(write(trained, 300, seed=1))
 
 # %% [markdown]
-# It is gibberish, but of a new kind: words of about the right length, vowels between consonants, names in capitals
-# before a colon. One character of context buys all of that. What is missing needs more context, and that is what
-# attention brings.
+# It is gibberish, but of a new kind: words of about the right length, vowels between consonants, in Shakespeare names
+# in capitals before a colon. One character of context buys all of that. What is missing needs more context, and that
+# is what attention brings.
 #
 # How much is missing? Nobody knows the exact entropy of Shakespeare. The built-in stories come from a grammar, so
 # theirs is known: no model of any size can be better.

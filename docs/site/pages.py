@@ -55,7 +55,7 @@ def write_pages(folder: Path) -> None:
         for cell in notebook["cells"]:
             if cell["cell_type"] == "markdown":
                 cell["source"] = _linked("".join(cell["source"]), path, "../")
-        notebook["cells"].insert(1, _kept(notebook["metadata"]["clearhead"]))
+        notebook["cells"].insert(1, _kept(path.stem, notebook["metadata"]["clearhead"]))
         (folder / "lessons" / path.name).write_text(json.dumps(notebook), encoding="utf-8")
     for name, page in _generated():
         path = folder / f"{name}.md"
@@ -75,14 +75,15 @@ def _lessons() -> list[Path]:
     return sorted((LESSONS / "outputs").glob("*.ipynb"))
 
 
-def _kept(about: dict[str, Any]) -> dict[str, Any]:
+def _kept(name: str, about: dict[str, Any]) -> dict[str, Any]:
     """A cell that says what run a lesson's outputs are of."""
     other = {
         "full": "Without `SIZE=full` a lesson trains less, and some numbers differ.",
         "test": "With `SIZE=full` a lesson trains longer, and some numbers differ.",
     }
     source = (
-        f"*The outputs are of one run at {about['size']} size, with torch {about['torch']}.* {other[about['size']]}"
+        f"*The outputs are of one run at {about['size']} size, with torch {about['torch']}.* {other[about['size']]} "
+        f"To run it: `pip install '.[lessons]'`, then `python lessons/{name}.py`, or open the file as a notebook."
     )
     return {"cell_type": "markdown", "id": "kept", "metadata": {}, "source": source}
 

@@ -110,6 +110,7 @@ def steps(*losses: float | None, rate: float = 1e-3) -> list[dict[str, object]]:
 def test_a_curve_speaks() -> None:
     assert signs([]) == ()
     assert signs(steps(4.0, 3.0, 2.0)) == ("the loss fell from 4.00 to 2.00 in 3 steps",)
+    assert signs(steps(2.0, 3.0, 9.0)) == ("the loss rose from 2.00 to 9.00 in 3 steps",)
     assert "stayed near 4.17 in 9 steps; a uniform prediction has 4.17" in signs(steps(*[4.17] * 9), vocab_size=65)[0]
     assert "1 of 3 steps had no finite loss or gradient, the first was step 2" in signs(steps(4.0, None, 4.0))
     assert "the learning rate was 0 in 2 of 2 steps, first in step 1" in signs(steps(4.0, 4.0, rate=0))

@@ -42,8 +42,10 @@ def _of_steps(steps: Sequence[Record], vocab_size: int | None) -> Iterator[str]:
     part = max(1, len(losses) // 10)
     first, last = (fmean(loss for _, loss in some) for some in (losses[:part], losses[-part:]))
     uniform = f"; a uniform prediction has {math.log(vocab_size):.2f}" if vocab_size else ""
-    fell = f"fell from {first:.2f} to {last:.2f}" if last < (1 - FALLEN) * first else f"stayed near {last:.2f}"
-    yield f"the loss {fell} in {losses[-1][0]} steps{uniform}"
+    went = f"stayed near {last:.2f}"
+    if abs(last - first) > FALLEN * first:
+        went = f"{'fell' if last < first else 'rose'} from {first:.2f} to {last:.2f}"
+    yield f"the loss {went} in {losses[-1][0]} steps{uniform}"
     for number in range(5, len(losses)):
         before, (step, loss) = fmean(loss for _, loss in losses[number - 5 : number]), losses[number]
         if loss > JUMP * before + 0.1:
