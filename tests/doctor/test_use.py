@@ -38,7 +38,7 @@ class Remembers(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("begins", "found"),
+    ("begins", "expected"),
     [
         (lambda before, n: before, set()),
         (lambda before, n: before if n == 1 else 0, {("K04", "warn")}),  # what writes text hands on single tokens
@@ -46,10 +46,10 @@ class Remembers(nn.Module):
     ],
     ids=["right", "several at once", "one by one"],
 )
-def test_a_cache_is_used_one_token_at_a_time(begins: Callable[[int, int], int], found: set[tuple[str, str]]) -> None:
+def test_a_cache_is_used_one_token_at_a_time(begins: Callable[[int, int], int], expected: set[tuple[str, str]]) -> None:
     torch.manual_seed(0)
     report = check(Remembers(begins), Spec(kind="causal"), only=["caches"])
-    assert statuses(report) == found, str(report)
+    assert statuses(report) == expected, str(report)
     assert any(path == "cached by cache" for path in report.paths), report.paths
 
 
@@ -99,6 +99,27 @@ def test_a_target_is_padded_at_its_end() -> None:
     report = check(Masked(recurrent=False), only=["paddings"])
     assert not any(id == "M14" for id, _ in statuses(report)), str(report)
     assert "tgt_mask" in " ".join(report.paths)
+
+
+class Padded(nn.Module):
+    """Attention that hides padding with -inf, so that a row that begins with padding sees nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places, self.head = nn.Embedding(V, D), nn.Embedding(64, D), nn.Linear(D, V)
+
+    def forward(self, ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """attention_mask: 1 for real tokens, 0 for padding."""
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1]))
+        for _ in range(2):
+            hidden = hides(x) | (attention_mask[:, None, :] == 0)
+            x = x + (x @ x.mT / D**0.5).masked_fill(hidden, -torch.inf).softmax(-1) @ x
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+def test_no_number_at_a_real_token_is_a_failure() -> None:
+    report = check(Padded(), Spec(kind="causal"), only=["paddings"])
+    assert ("M14", "fail") in statuses(report), str(report)
 
 
 class Draws(nn.Module):
@@ -195,5 +216,5 @@ class Averages(Translator):
 def test_scores_of_zero_may_be_a_masks(scored: bool) -> None:
     averages = Averages(recurrent=False)
     averages.scored = scored
-    found = statuses(check(averages, only=["sources"]))
-    assert (("S06", "fail") in found) == scored, found
+    report = check(averages, only=["sources"])
+    assert (("S06", "fail") in statuses(report)) == scored, str(report)

@@ -18,8 +18,8 @@ def is_failure(check: str, id: str, against: str, second: str) -> bool:
 
     Args:
         against: what else the model does or says that the finding contradicts.
-        second: another observation that speaks against the model.
+        second: another observation that speaks against the model, its own or that of `SECOND`.
     """
     kind = f"{check} {id}"
     right, latent, wrong = FIRST_SIGHT.get(kind, (1, 0, 0))
-    return bool(against) and kind not in SIGNS and (bool(second or kind in SECOND) or right > latent + wrong)
+    return bool(against) and kind not in SIGNS and (bool(second) or right > latent + wrong)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Generic, TypeVar
 
-from clearhead.doctor.catalogue.severity import AGAINST, is_failure
+from clearhead.doctor.catalogue.severity import AGAINST, SECOND, is_failure
 from clearhead.doctor.problems import attempt as attempt
 from clearhead.doctor.report.findings import Evidence, PossibleCause
 from clearhead.doctor.report.findings import Finding as Finding
@@ -131,7 +131,9 @@ def answer(
 
 def _weighed(finding: Finding, check: str) -> Finding:
     """With what it contradicts, and a warning if that is not enough for a failure."""
-    evidence = replace(finding.evidence, against=finding.evidence.against or AGAINST.get(check, ""))
+    own = finding.evidence
+    second = own.second or SECOND.get(f"{check} {finding.id}", "")
+    evidence = replace(own, against=own.against or AGAINST.get(check, ""), second=second)
     is_sure = is_failure(check, finding.id, evidence.against, evidence.second)
     return replace(finding, evidence=evidence, status=finding.status if is_sure else "warn")
 
