@@ -102,8 +102,10 @@ def served(shape: str, threads: int = 0, **options: object) -> Iterator[tuple["C
 
 def run_client(work: Coroutine[object, object, T]) -> T:
     """What clients do, on a quick event loop: they share the server's processors."""
-    import uvloop  # so that --help needs no extra
-
+    try:
+        import uvloop  # so that --help needs no extra
+    except ImportError:  # on Windows
+        return asyncio.run(work)
     return uvloop.run(work)
 
 
