@@ -27,6 +27,7 @@ FULL = os.environ.get("SIZE") == "full"
 LIMIT = 900 if FULL else 300  # seconds of a lesson; a busy machine is several times slower than a quiet one
 AT_ONCE = 1 if FULL else 2
 MAX_BYTES = 500_000
+CELL = re.compile(r"/[^ ]*/ipykernel_\d+/\d+\.py")  # as what a notebook raises and warns of names a cell
 COLORS = re.compile("\x1b\\[[0-9;]*m")
 
 
@@ -70,7 +71,7 @@ async def execute(path: Path, folder: Path, limit: int) -> str:
     seconds = time.perf_counter() - start
     size = "full" if FULL else "test"
     notebook.metadata["clearhead"] = {"size": size, "seconds": round(seconds), "torch": version("torch").split("+")[0]}
-    text = nbformat.writes(notebook)  # type: ignore[no-untyped-call]
+    text = CELL.sub("cell", nbformat.writes(notebook))  # type: ignore[no-untyped-call]
     if not problem and len(text) > MAX_BYTES:
         problem = f"{len(text):,} bytes with its outputs, more than {MAX_BYTES:,}: draw fewer or smaller pictures"
     if not problem or folder == BUILT:
