@@ -8,10 +8,10 @@ from pages import ROOT, write_pages
 from sphinx.cmd.build import main
 
 FOLDER = ROOT / "build" / "site"
-# What the theme leaves out: parts of a page that cannot be named or reached on the keyboard, and an icon, which the
-# browser asks for in vain.
 # Where there is room, lines of code are seen whole, and lines of text are no longer for it.
 WIDE = "@media (min-width: 107em) { .content { width: 61em } .content :is(p, li) { max-width: 46em } }"
+# What the theme leaves out: parts of a page that cannot be named or reached on the keyboard, and an icon, which the
+# browser asks for in vain.
 MENDS = {
     "</head>": f'<link rel="icon" href="data:,"><style>{WIDE}</style></head>',
     'class="caption" role="heading"': 'class="caption" role="heading" aria-level="2"',

@@ -163,7 +163,7 @@ def attend(
     with evaluating(model), torch.no_grad(), record(model, [*names, f"{sites[0].name}.scores"]) as trace:
         model.body(*inputs)
     weights = torch.stack([trace.tensor(name)[0].float() for name in names])  # (L, H, T_q, T_k)
-    refuse_not_finite(weights.sum())  # they are from 0 to 1, so this is as good, and ten times as fast
+    refuse_not_finite(weights.sum())  # of numbers from 0 to 1: finite if and only if all are
     allowed = ~trace.tensor(f"{sites[0].name}.scores")[0].isneginf().all(dim=0)  # (T_q, T_k)
     keys = queries if keys is None else keys
     return AttentionView(of, weights.numpy(), allowed.numpy(), tuple(queries), tuple(keys), layer, head)

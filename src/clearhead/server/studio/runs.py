@@ -22,7 +22,9 @@ from clearhead.workflows.runs.find import all_runs
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.runs.paths import RUNS
 
-POLL_SECONDS = 2.0  # a page draws what each look finds: oftener, and the training on the same cores would notice
+POLL_SECONDS = (
+    2.0  # a page draws what each look finds, and one that has gone is noticed then; oftener slows the training
+)
 EVENT = 2**18  # bytes of a log that one event tells of
 STREAMS = 64  # that are watched at the same time
 MAX_RUNS = 500  # in the list

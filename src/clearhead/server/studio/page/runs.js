@@ -50,6 +50,7 @@ export function setUpRuns(section, studio) {
   const all = element("div", {}, curveBox, element("h2", {}, "All runs"), list);
   section.append(all);
   const suggestName = setUpTraining(section, studio);
+  let drawn = ""; // what the picture shows
 
   measure.addEventListener("change", () => change({ measure: measure.value }));
 
@@ -83,8 +84,8 @@ export function setUpRuns(section, studio) {
     measure.value = kind;
     const drawing = JSON.stringify([kind, names.map((name) => [name, curves.get(name)?.offset])]);
     drawLive(run);
-    if (figure.dataset.drawing === drawing) return; // painting it again takes what a training on these cores would miss
-    figure.dataset.drawing = drawing;
+    if (drawn === drawing) return; // painting costs time that a training on the same cores needs
+    drawn = drawing;
     const lines = names.flatMap((name, index) => {
       const curve = curves.get(name);
       if (!curve) return [];
@@ -210,10 +211,10 @@ export function setUpRuns(section, studio) {
     else studio.refresh();
   });
 
-  const drawn = (now, run) => [...new Set([...chosen(now, run), ...(run ? [run.name] : [])])];
+  const toWatch = (now, run) => [...new Set([...chosen(now, run), ...(run ? [run.name] : [])])];
 
   setInterval(() => {
-    watchOnly(document.hidden ? [] : drawn(state(), studio.run()));
+    watchOnly(document.hidden ? [] : toWatch(state(), studio.run()));
     if (!isOld()) studio.refresh(); // a run that was started in a terminal appears by itself
   }, LISTED_EVERY);
 
@@ -222,8 +223,8 @@ export function setUpRuns(section, studio) {
     all.hidden = !studio.runs().size;
     suggestName();
     keep(body, [...studio.runs().values()], { name: (entry) => entry.name, create: row, update: (line, entry) => fillRow(line, entry, names) });
-    watchOnly(drawn(now, run));
-    for (const name of document.hidden ? [] : drawn(now, run)) {
+    watchOnly(toWatch(now, run));
+    for (const name of document.hidden ? [] : toWatch(now, run)) {
       const curve = curves.get(name);
       const entry = studio.runs().get(name);
       const isStale = !curve || curve.state === "training" || entry.state !== curve.state || entry.step > curve.step;
