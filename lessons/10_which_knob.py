@@ -277,7 +277,9 @@ winner = "neither" if abs(difference) <= noise else "the large one" if differenc
 means = f"small {held_out_mean(best):.3f}, large {held_out_mean(best_large):.3f}"
 print(f"both tuned, with equal FLOPs: {means}; seeds differ by up to {noise:.3f}")
 print(f"better beyond the difference between seeds: {winner}")
-assert held_out_mean(untuned) - held_out_mean(best_large) > abs(difference)  # the rate mattered more than the size
+by_rate, whole = (held_out_mean(untuned) - held_out_mean(results) for results in (best_large, best))
+print(f"of the {whole:.2f} nats between them at first, {by_rate / whole:.0%} was the learning rate")
+assert by_rate > noise
 
 # %%
 for label, results, color in (("small", small, "tab:blue"), ("large", large, "tab:orange")):
