@@ -147,7 +147,7 @@ if FULL:
     assert decay[0.02, "cosine"] < decay[0.02, "constant"]
 
 # %% [markdown]
-# So decay is not better in itself: it makes a larger peak affordable. At the small peak a training this short gains
+# So decay is not better in itself: it makes a larger peak affordable. At the small peak these short trainings gained
 # nothing from it, since a rate that falls also travels less far; at the large one the constant rate never settles. The
 # best of the four is the large peak with decay. At test size look at the sign of the gains before you believe a rule.
 #
@@ -294,8 +294,9 @@ plt.legend()
 plt.show()
 
 # %% [markdown]
-# What a size gives cannot be said without its learning rate. Tune the rate first, with three values a factor of three
-# apart; it is the cheapest knob, and the one that most comparisons of architectures forget.
+# The last line says how much of the first difference was the rate alone; the rest is the size. So what a size gives
+# cannot be said without its learning rate. Tune the rate first, with three values a factor of three apart; it is the
+# cheapest knob, and the one that most comparisons of architectures forget.
 #
 # ## Exercises
 #
