@@ -218,3 +218,43 @@ def test_scores_of_zero_may_be_a_masks(scored: bool) -> None:
     averages.scored = scored
     report = check(averages, only=["sources"])
     assert (("S06", "fail") in statuses(report)) == scored, str(report)
+
+
+class Attends(nn.Module):
+    """An attention that has one map more than it needs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.extra = (nn.Linear(D, D) for _ in range(4))
+
+    def read(self, x: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), is_causal=True)
+
+
+class Sometimes(Attends):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (self.read(self.extra(x)) if x.abs().max() > 1e9 else self.read(x))
+
+
+class Never(Attends):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.read(x)
+
+
+class Attentions(nn.Module):
+    def __init__(self, layer: type[nn.Module]) -> None:
+        super().__init__()
+        self.words, self.places, self.head = nn.Embedding(V, D), nn.Embedding(64, D), nn.Linear(D, V)
+        self.layers = nn.ModuleList(layer() for _ in range(2))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + self.places(torch.arange(ids.shape[1]))
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("layer", "status"), [(Sometimes, "warn"), (Never, "fail")])
+def test_a_map_may_be_for_other_inputs(layer: type[nn.Module], status: str) -> None:
+    report = check(Attentions(layer), Spec(kind="causal"), only=["gradients"])
+    assert statuses(report) == {("A13", status)}, str(report)

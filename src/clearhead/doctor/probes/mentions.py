@@ -29,6 +29,22 @@ def is_mentioned(model: nn.Module, path: str) -> bool:
     files = [*islice((here if home.is_relative_to(here) else home.parent).rglob("*.py"), FILES + 1)]
     if len(files) > FILES:
         return True
-    making = re.compile(rf"\bself\.{re.escape(name)}\s*(:[^=\n]+)?=(?!=)")
-    texts = (making.sub("", file.read_text(encoding="utf-8", errors="replace")) for file in {home, *files})
-    return any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts)
+    return any(_mentions(file.read_text(encoding="utf-8", errors="replace"), name) for file in {home, *files})
+
+
+def is_used_by_its_class(model: nn.Module, path: str) -> bool:
+    """Whether the class that holds a part, or one that it inherits from, mentions it but where it makes it.
+
+    True if that cannot be told.
+    """
+    owner, _, name = path.rpartition(".")
+    bases = type(model.get_submodule(owner)).__mro__
+    try:
+        return any(_mentions(inspect.getsource(cls), name) for cls in bases[: bases.index(nn.Module)])
+    except (OSError, TypeError):
+        return True
+
+
+def _mentions(text: str, name: str) -> bool:
+    made = rf"\bself\.{re.escape(name)}\s*(:[^=\n]+)?=(?!=)"
+    return re.search(rf"\b{re.escape(name)}\b", re.sub(made, "", text)) is not None

@@ -23,7 +23,7 @@ from clearhead.doctor.checks.parts.effects import (
 )
 from clearhead.doctor.probes.flow import read_by
 from clearhead.doctor.probes.locations import layer_of, owner_of
-from clearhead.doctor.probes.mentions import is_mentioned
+from clearhead.doctor.probes.mentions import is_mentioned, is_used_by_its_class
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.products import LINEAR, PRODUCTS
 
@@ -230,7 +230,7 @@ def _is_read_in_vain(subject: Subject, name: str) -> bool:
 
 
 def _is_lost_part(model: nn.Module, name: str, reached: set[str], called: Counter[str]) -> bool:
-    """Whether it is a map that is never called, beside at least two like it that have an effect."""
+    """Whether it is a map that no code calls, beside at least two like it that have an effect."""
     part = _uncalled(model, name, called)
     part = name.rpartition(".")[0] if part == name else part
     around = part.rpartition(".")[0]
@@ -238,6 +238,8 @@ def _is_lost_part(model: nn.Module, name: str, reached: set[str], called: Counte
         around = around.rpartition(".")[0]
     is_inside = layer_of(part) not in (None, part)  # of a list outside a layer, only some may be meant to be used
     if not is_inside or not called[around] or called[part] or model.get_parameter(name).dim() < 2:
+        return False
+    if is_used_by_its_class(model, part):  # by other inputs than these, such as tokens that all others see
         return False
     return sum(any(name.startswith(f"{other}.") for name in reached) for other in _alike(model, part)) >= 2
 
