@@ -46,5 +46,5 @@ def is_used_by_its_class(model: nn.Module, path: str) -> bool:
 
 
 def _mentions(text: str, name: str) -> bool:
-    made = rf"\bself\.{re.escape(name)}\s*(:[^=\n]+)?=(?!=)"
-    return re.search(rf"\b{re.escape(name)}\b", re.sub(made, "", text)) is not None
+    making = rf"\bself\.{re.escape(name)}\s*(:[^=\n]+)?=(?!=)"
+    return re.search(rf"\b{re.escape(name)}\b", re.sub(making, "", text)) is not None
