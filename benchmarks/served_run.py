@@ -6,6 +6,7 @@ The client is a few lines over a socket, so that its own time is little beside t
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -21,6 +22,7 @@ from clearhead import interop
 from clearhead.config import ModelConfig, RunConfig
 from clearhead.data import Tokenizer
 from clearhead.models import build_model
+from clearhead.workflows.exporting import export
 from clearhead.workflows.runs.folder import RunFolder
 from clearhead.workflows.tasks import TASKS
 
@@ -100,6 +102,37 @@ def served(shape: str, threads: int = 0, **options: object) -> Iterator[tuple["C
             process.wait(timeout=60)
 
 
+@contextmanager
+def served_by_transformers(run: RunFolder, threads: int = 0, seconds: float = 120.0) -> Iterator["Client"]:
+    """`transformers serve` of the same weights, with its defaults, and a client of it.
+
+    Raises:
+        TimeoutError: it does not answer within so many seconds.
+    """
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "exported"
+        export(run, "hf", path)
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+        command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(path), "--device", "cpu"]
+        process = subprocess.Popen(
+            [*command, "--host", "127.0.0.1", "--port", str(port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {})},
+        )
+        try:
+            client, deadline = Client(port), time.monotonic() + seconds
+            while not run_client(client.is_there()):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise TimeoutError("transformers serve does not answer")
+                time.sleep(0.2)
+            yield client
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
 def run_client(work: Coroutine[object, object, T]) -> T:
     """What clients do, on a quick event loop: they share the server's processors."""
     try:
@@ -114,6 +147,15 @@ class Client:
 
     def __init__(self, port: int) -> None:
         self._port = port
+
+    async def is_there(self) -> bool:
+        """Whether it accepts connections."""
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        except ConnectionError:
+            return False
+        writer.close()
+        return True
 
     async def get(self, path: str) -> Any:
         """The JSON at a path."""

@@ -1,4 +1,4 @@
-"""Tokens per second through the server, beside our own batch in process and transformers' two ways; interleaved.
+"""Tokens per second through the server, beside our own batch in process and transformers' three ways; interleaved.
 
     python benchmarks/serving_speed.py [--rounds 5] [--shapes 0.8M 124M] [--streams 1 16 64] [--threads N] [--keep]
 
@@ -6,7 +6,9 @@ All sides have the same weights, read prompts of 16 tokens and write as many tok
 of the server is that many streams at once, each read to its end by a client in another process on the same processors,
 whose time counts in the tokens per second. `GenerationBatch`, `generate` and transformers' continuous batching
 (`generate_batch`, without the time to set it up, and for an eighth of the tokens) are called by this process with all
-prompts at once and write ids, no text. Beside a busy neighbor the processor's microseconds per token, of the server
+prompts at once and write ids, no text. `transformers serve` is there where `transformers[serving]` is installed: it is
+asked by the same client for whole texts, not for streams, and writes one text after the other, which is its default.
+Beside a busy neighbor the processor's microseconds per token, of the server
 alone in its row, tell more than the clock on the wall. The last column is the share of the time in which the server did
 not compute the model.
 """
@@ -17,16 +19,20 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # for all sides: a busy neighbo
 
 import argparse
 import asyncio
+import json
+import math
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from generation_speed import NEW_TOKENS, PROMPT, SHAPES, as_hugging_face
-from served_run import Client, run_client, served
+from served_run import Client, run_client, served, served_by_transformers
 from side_by_side import machine, spread
 
 from clearhead.cli.environment import prepare_process
@@ -52,13 +58,21 @@ class Figures(NamedTuple):
 
 
 class Serving:
-    """One shape and number of streams: the three programs that write."""
+    """One shape and number of streams: the programs that write.
 
-    def __init__(self, client: Client, run: RunFolder, shape: str, streams: int, hugging_face: Any) -> None:
+    Args:
+        peer: a client of `transformers serve`, if that is measured.
+        hugging_face: the same model as transformers opens it, if that is measured.
+    """
+
+    def __init__(
+        self, client: Client, peer: Client | None, run: RunFolder, shape: str, streams: int, hugging_face: Any
+    ) -> None:
         self.client, self.shape, self.streams, self.new_tokens = client, shape, streams, NEW_TOKENS[shape]
         model = run.model()
         assert isinstance(model, CausalLM)
-        self.engine, self.hugging_face = Engine(model, ENGINE), hugging_face
+        self.engine, self.hugging_face, self.peer = Engine(model, ENGINE), hugging_face, peer
+        self.tokenizer = run.tokenizer
         draw = torch.Generator().manual_seed(1)
         self.prompts = torch.randint(model.config.vocab_size, (streams, PROMPT), generator=draw)
 
@@ -68,6 +82,8 @@ class Serving:
             HUGGING_FACE: lambda: timed(self._hugging_face),
             "transformers' continuous batching, in process": self._continuous,
         }
+        if self.peer is not None:
+            others["transformers serve, HTTP"] = lambda: run_client(self._peer())
         return ({} if self.hugging_face is None else others) | {
             OWN_BATCH: lambda: timed(self._batch),
             "clearhead's server, HTTP streams": self._server,
@@ -120,6 +136,18 @@ class Serving:
         assert written == self.streams * self.new_tokens
         return written
 
+    async def _peer(self) -> Figures:
+        assert self.peer is not None
+        sampling = json.dumps({"do_sample": True, "top_k": 0})  # it has no other way to say so
+        texts = [self.tokenizer.decode(prompt) for prompt in self.prompts.tolist()]
+        bodies = [{"prompt": text, "max_tokens": self.new_tokens, "generation_config": sampling} for text in texts]
+        start_time = time.perf_counter()
+        answers = await asyncio.gather(*(self.peer.post("/v1/completions", body) for body in bodies))
+        seconds = time.perf_counter() - start_time
+        usages = {tuple(answer["usage"][f"{part}_tokens"] for part in ("prompt", "completion")) for answer in answers}
+        assert usages == {(PROMPT, self.new_tokens)}, usages
+        return Figures(self.streams * self.new_tokens, seconds, float("nan"))
+
     def _server(self) -> Figures:
         return run_client(self._streams())
 
@@ -156,11 +184,13 @@ class Serving:
         others = statistics.median(rates.get(HUGGING_FACE, [float("nan")]))
         for name in rows:
             median = statistics.median(rates[name])
+            own_cost = statistics.median(costs[name])
+            spent = " | " if math.isnan(own_cost) else f"{spread(costs[name])} | {own_cost / cost:.2f}"
             shares = [1 - share.model / share.seconds for share in figures[name] if share.model]
             outside = f"{statistics.median(shares):.0%}" if shares else ""
             lines.append(
                 f"| {name} | {spread(rates[name])} | {median / others:.2f} | {median / offline:.2f} | "
-                f"{spread(costs[name])} | {statistics.median(costs[name]) / cost:.2f} | {outside} |"
+                f"{spent} | {outside} |"
             )
         return lines
 
@@ -192,12 +222,15 @@ def main() -> None:
     for shape in args.shapes:
         options: dict[str, object] = {"engine": "native", "slots": max(args.streams), "queue_length": 64}
         options["stream_milliseconds"] = args.stream_milliseconds
-        with served(shape, args.threads, **options) as (client, run):
+        with ExitStack() as stack:
+            client, run = stack.enter_context(served(shape, args.threads, **options))
             model = run.model()
             assert isinstance(model, CausalLM)
-            hugging_face = None if args.own else as_hugging_face(model)
+            hugging_face, peer = None if args.own else as_hugging_face(model), None
+            if not args.own and find_spec("fastapi"):
+                peer = stack.enter_context(served_by_transformers(run, args.threads))
             for streams in args.streams:
-                table = Serving(client, run, shape, streams, hugging_face).table(args.rounds)
+                table = Serving(client, peer, run, shape, streams, hugging_face).table(args.rounds)
                 table += ["", f"Load average after it: {os.getloadavg()[0]:.1f}."]
                 print("\n".join(table), flush=True)
                 lines += ["", *table]
