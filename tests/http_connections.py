@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 from starlette.types import ASGIApp
 
@@ -15,11 +16,12 @@ PATIENCE = 60  # seconds
 
 
 @contextmanager
-def serving(app: ASGIApp, config: ServerConfig) -> Iterator[int]:
-    """The port of a real server of an application."""
+def serving(app: ASGIApp, config: ServerConfig, loop: Literal["auto", "asyncio"] = "auto") -> Iterator[int]:
+    """The port of a real server of an application, on that event loop."""
     listener = socket.create_server(("127.0.0.1", 0))
     is_ready = threading.Event()
     server = LimitedServer(app, config, is_ready.set)
+    server.config.loop = loop
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

@@ -71,9 +71,9 @@ def app_of(config: ServerConfig) -> Guard:
     return Guard(app, config)
 
 
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    with serving(app_of(SHORT), SHORT) as port:
+@pytest.fixture(scope="module", params=["auto", "asyncio"])  # Windows has only the second
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
+    with serving(app_of(SHORT), SHORT, request.param) as port:
         yield port
 
 
