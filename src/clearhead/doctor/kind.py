@@ -14,11 +14,12 @@ from clearhead.doctor.calling.inputs import role_of
 from clearhead.doctor.calling.names import code_of
 from clearhead.doctor.calling.settings import setting
 from clearhead.doctor.probes.dependency import shape_of
+from clearhead.doctor.probes.mentions import gives_next
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.spec import Assumption, Kind
 
 CAUSAL_NAME = re.compile(
-    r"causal|gpt|llama|mistral|autoregress|decoder.?only|decoder.?lm|decoder$|language.?model", re.I
+    r"causal|gpt|llama|mistral|sasrec|autoregress|decoder.?only|decoder.?lm|decoder$|language.?model", re.I
 )
 ENCODER_NAME = re.compile(r"bert|mlm|masked|classif|bidirect|electra|tagger", re.I)
 CAUSAL_WORDS = re.compile(r"causal|autoregressive|next[- ]token|\btri[lu]_?\b|subsequent|future", re.I)
@@ -103,6 +104,9 @@ def hints_of(model: nn.Module) -> Hints:
     triangle = next((name for name, buffer in model.named_buffers() if _is_triangle(buffer)), None)
     if triangle:
         votes.append(("causal", 2, f"its buffer {triangle} is a triangle"))
+    is_open = sum(weight for _, weight, _ in votes) < 2 and all(kind == "causal" for kind, _, _ in votes)
+    if is_open and (file := gives_next(model)):
+        votes.append(("causal", 2, f"{file} cuts its targets one token behind its rows"))
     return Hints(tuple(votes), bool(of_transformers), code)
 
 

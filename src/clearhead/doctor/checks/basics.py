@@ -1,6 +1,7 @@
 """What must hold before anything else can be judged: finite numbers, repeatable logits, independent rows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +27,7 @@ from clearhead.doctor.probes.localization import Located, first_unlike, locate, 
 from clearhead.doctor.probes.locations import place_of_call
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.products import NORMS
-from clearhead.doctor.probes.tensors import are_same, first_true, relative_change
+from clearhead.doctor.probes.tensors import are_same, change_of, first_true, relative_change
 from clearhead.doctor.probes.tracing import ModuleCall, recorded_modules, without_dropout
 from clearhead.doctor.problems import message_of
 
@@ -160,7 +161,26 @@ def rows(subject: Subject) -> list[Finding]:
                 return [_mixed(subject, inputs, *mixed)]
         what = "it does not run" if attempted.failed else "no row moves another"
         raise Skipped(f"rows meet in a batch of {count}, but with {count + 2} rows {what}")
-    return [] if subject.is_seeded else _numbered(subject, inputs, subject.run(inputs))
+    return _mixed_by_special_tokens(subject, inputs) or (
+        [] if subject.is_seeded else _numbered(subject, inputs, subject.run(inputs))
+    )
+
+
+def _mixed_by_special_tokens(subject: Subject, inputs: Inputs) -> list[Finding]:
+    """Special tokens of its config, which may part a row, at other places in each row but the first."""
+    V, is_known = subject.calling.vocab_size, subject.convention.reads_words("ids")
+    named = {n: t for n, t in subject.settings.items() if n.endswith("_token_id") and isinstance(t, int)}
+    special = sorted({t for t in named.values() if is_known and 0 <= t < V and t != subject.pad_id})
+    ids, T = inputs.ids.clone(), inputs.ids.shape[1]
+    for row in range(1, len(ids)):
+        for number, token in enumerate(special):
+            ids[row, [(2 * row + 3 * number) % T, (2 * row + 3 * number + T // 2) % T]] = token
+    before, after = (subject.run(batch)[0] for batch in (inputs, replace(inputs, ids=ids)))
+    value = change_of(before, after)
+    if not special or not value > MOVED:
+        return []
+    witness = f"special tokens in other rows, {special} of its config, move the logits of row 0 by {value:.1e}"
+    return [finding((("M15", 0.7), ("A10", 0.3)), witness, value=value, threshold=MOVED, where=subject.attention_place)]
 
 
 def _first_mixed(subject: Subject, inputs: Inputs) -> tuple[Inputs, int, Tensor] | None:

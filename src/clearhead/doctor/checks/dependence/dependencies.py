@@ -31,8 +31,11 @@ def dependencies(subject: Subject) -> list[Finding]:
     if subject.matrix.threshold >= 1:
         raise Skipped("rows move one another as much as their own tokens move them")
     if shape == "deaf":
-        causes = (("A12", 0.5), ("I06", 0.3), ("M07", 0.2))
-        return [finding(causes, "no token moves any logit", value=0.0, second=_lost_attention(subject))]
+        causes, witness, second = (("A12", 0.5), ("I06", 0.3), ("M07", 0.2)), "no token moves any logit", ""
+        if subject.convention.has_source and subject.source_matrix.alive.any():
+            causes, second = (("A13", 0.6), ("A12", 0.2), ("S02", 0.2)), "the source, whose tokens move them"
+            witness = "no token of the target moves any logit: the decoder does not read it"
+        return [finding(causes, witness, value=0.0, second=second or _lost_attention(subject))]
     is_bigram = subject.looks_back_only and (subject.spec.window == 1 or subject.attention_place == Where())
     if shape == "alone" and not is_bigram and not _only_asks(subject):
         causes, witness = (("A12", 0.6), ("M04", 0.2), ("A13", 0.2)), "each logit depends on its own token alone"

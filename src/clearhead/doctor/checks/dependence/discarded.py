@@ -44,13 +44,19 @@ def _no_lower(subject: Subject) -> Iterator[tuple[ModuleCall, str]]:
             float(value) if isinstance(value, int | float) or (isinstance(value, Tensor) and value.dim() == 0) else None
         )
         softmax = next((at for at in flow.readers(index) if flow.calls[at].name == "softmax"), None)
-        if number is None or not number > NO_LOWER or softmax is None:
+        if number is None or not number > NO_LOWER or softmax is None or _fills_whole_rows(call):
             continue
         if not any(flow.calls[reader].name in FILLING | MULTIPLY for reader in flow.readers(softmax)):
             yield (
                 call,
                 f"{call.name} gives what it hides the score {number:g}, which the softmax after it does not hide",
             )
+
+
+def _fills_whole_rows(call: ModuleCall) -> bool:
+    """Whether a mask says the same of all the scores of a query, as where none is left to be looked at."""
+    scores, mask = read_by(call)[:2]
+    return mask.dim() > 1 and mask.shape[-1] == 1 < scores.shape[-1]
 
 
 def _is_triangle(mask: Tensor) -> bool:

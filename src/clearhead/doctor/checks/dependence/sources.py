@@ -11,11 +11,13 @@ from clearhead.doctor.calling.names import SOURCE
 from clearhead.doctor.calling.trial import vocabularies
 from clearhead.doctor.checks.base import STEADY, Causes, Finding, Skipped, Subject, Where, attempt, finding, model_check
 from clearhead.doctor.checks.parts.effects import moves
-from clearhead.doctor.probes.attention import HIDDEN, AttentionCall
+from clearhead.doctor.probes.attention import HIDDEN, AttentionCall, attentions
 from clearhead.doctor.probes.localization import token_reading, trace_modules
 from clearhead.doctor.probes.locations import layer_of, owner_of, place_of_call
+from clearhead.doctor.probes.tensors import relative_change
 from clearhead.doctor.probes.tracing import ModuleCall
 
+ENCODER = "its encoder, in which the source sees all of itself"
 ALIKE = 1e-5  # of the largest score: the same but for rounding
 SOURCE_FAULTS = ("M12", "S01", "S03", "S04", "S06", "S09", "A12", "A13", "I06")
 
@@ -26,7 +28,7 @@ def sources(subject: Subject) -> list[Finding]:
     if not subject.convention.has_source:
         raise Skipped("it reads no source")
     if subject.calling.S == subject.calling.T:  # two rows that belong together token by token may both look back only
-        raise Skipped("it takes a source only if that is as long as its target")
+        return _as_long(subject)
     mixing = _mixing(subject)
     crossing = [a for a in subject.attentions if a.allowed.shape == (subject.calling.T, subject.calling.S)]
     return (
@@ -37,6 +39,47 @@ def sources(subject: Subject) -> list[Finding]:
         or _unused(subject, [call for call, _ in mixing], crossing)
         or _cut(subject)
     )
+
+
+def _as_long(subject: Subject) -> list[Finding]:
+    """A source that must be as long as its target: it is read, and by every step to its end.
+
+    Raises:
+        Skipped: it is not known which attention reads it, or it may be meant to be read step by step.
+    """
+    if not subject.source_matrix.alive.any():
+        return _dead(subject, [])
+    inputs, other = (subject.inputs(2, salt=salt) for salt in (0, 33))
+    batches = (inputs, inputs.with_tokens(True, other.tokens(True)), inputs.with_tokens(False, other.ids))
+    passes = [list(attentions(subject.operations(batch))) for batch in batches]
+    sees_all = False  # whether an attention that the source alone makes, as an encoder's, hides nothing
+    for attention, by_source, by_target in zip(*passes, strict=False):
+        read = [
+            [_moves(*pair) for pair in zip(*map(_read, (attention, then)), strict=True)]
+            for then in (by_source, by_target)
+        ]
+        if len(read[0]) < 2:
+            continue
+        (query_of_source, key_of_source), (query_of_target, key_of_target) = read
+        sees_all |= query_of_source and key_of_source and not query_of_target and attention.allowed.all()
+        crosses = query_of_target and key_of_source and not key_of_target
+        maps, steps = attention.allowed, torch.ones_like(attention.allowed).tril()
+        if crosses and sees_all and (torch.equal(maps, steps) or torch.equal(maps, steps.T)):
+            sides = "before" if torch.equal(maps, steps) else "after"
+            witness = f"a step sees its own place in the source and those {sides} it, and the source must be as long"
+            where = subject.place_of(attention.call)
+            return [finding((("S04", 0.9), ("S02", 0.1)), witness, value=0.0, where=where, against=ENCODER)]
+    raise Skipped("it takes a source only if that is as long as its target")
+
+
+def _read(attention: AttentionCall) -> list[Tensor]:
+    """Queries and keys, where they are known."""
+    known = [attention.query, attention.key] if attention.query is not None else list(attention.call.inputs[:2])
+    return [tensor for tensor in known if tensor is not None]
+
+
+def _moves(before: Tensor, after: Tensor) -> bool:
+    return before.shape == after.shape and relative_change(before, after) > ALIKE
 
 
 def _mixing(subject: Subject) -> list[tuple[ModuleCall, Tensor]]:

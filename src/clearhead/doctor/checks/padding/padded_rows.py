@@ -1,9 +1,13 @@
 """Rows of one batch with different padding: each has its own mask, and gradients stay finite."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
+from clearhead.doctor.calling.inputs import WHOLE_FORMS, Inputs
 from clearhead.doctor.checks.base import APART, Finding, Skipped, Subject, finding, model_check
 from clearhead.doctor.checks.padding.masks import (
     THRESHOLD,
@@ -16,6 +20,21 @@ from clearhead.doctor.checks.padding.masks import (
 from clearhead.doctor.probes.tensors import change_of
 
 ROWS = 4
+OF_ROWS = {f"causal: {form}" for form in WHOLE_FORMS}
+
+
+@dataclass(frozen=True)
+class GivenMask(Padding):
+    """A mask of the future that the model is given anyway, for each row its own."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+    def run(self, batch: Inputs, more: Mapping[str, object] | None = None, *, graph: bool = False) -> Tensor:
+        """Logits (B, T, V) under a mask that hides the batch's padding as well."""
+        return self.subject.run(batch, more, graph=graph)
 
 
 @model_check("M15", "padded rows", order=150, covers=("M14",), needs=APART)
@@ -25,6 +44,7 @@ def padded_rows(subject: Subject) -> list[Finding]:
         raise Skipped("for so large a model this is examined at --level standard")
     masks = (first_mask(subject, name, source) for name, source in mask_parameters(subject))
     paddings: list[Padding] = [*filter(None, masks), *padding_tokens(subject)]
+    paddings += [GivenMask(subject, False, name) for name, filler in subject.convention.call if filler in OF_ROWS]
     if not paddings:
         raise Skipped("it takes no padding mask, and no padding token is known")
     findings = (examine(padding) for examine in (other_rows, _gradients) for padding in paddings)

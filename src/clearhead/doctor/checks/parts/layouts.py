@@ -40,7 +40,8 @@ def layouts(subject: Subject) -> list[Finding]:
     witness = f"after '{spot.call.name}', {noun} {spot.position} holds numbers of {noun} {spot.token}"
     before, after = (sorted(tensor.shape) for tensor in (spot.call.inputs[0], spot.call.outputs[0]))
     # read with its first two axes exchanged, whole rows are mixed; heads would make an axis more
-    causes = (("A10", 0.8), ("A04", 0.2)) if before == after else reshape_causes(spot.index, maps)
+    is_of_rows = before == after and any(noun == "row" and other.index == spot.index for other, noun in scrambles)
+    causes = (("A10", 0.8), ("A04", 0.2)) if is_of_rows else reshape_causes(spot.index, maps)
     return [finding(causes, witness, where=subject.place_of(spot.call))]
 
 

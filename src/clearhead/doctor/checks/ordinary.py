@@ -1,0 +1,80 @@
+"""What a person does with a model next: a backward pass, targets, a shorter text. None of it raises an error."""
+
+import re
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from itertools import product
+
+import torch
+
+from clearhead.doctor.calling.names import LABELS, POSITIONS, parameters_of
+from clearhead.doctor.checks.base import Finding, Skipped, Subject, attempt, finding, model_check
+from clearhead.doctor.checks.generation.writers import writers_of
+from clearhead.doctor.checks.parts.effects import TARGETS
+from clearhead.doctor.probes.locations import place_of_module
+from clearhead.doctor.state_guard import in_training
+
+IN_PLACE = re.compile(r"in-?place operation|modified inplace|backward through the graph a second time")
+NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute")
+PROMPT = 3  # tokens
+
+
+@model_check("V03", "ordinary calls", order=255, needs=("finite",))
+def ordinary_calls(subject: Subject) -> list[Finding]:
+    """A backward pass, targets and a prompt raise no error."""
+    for witness, second in (*_in_training(subject), *_given_targets(subject), *_behind_a_prompt(subject)):
+        return [finding("V03", witness, where=place_of_module("", subject.model), second=second)]
+    return []
+
+
+def _in_training(subject: Subject) -> Iterator[tuple[str, str]]:
+    """In train() two steps have their gradients, in float32 or under autocast, whose casts are copies."""
+    weights, sentence = [p for p in subject.fresh.parameters() if p.requires_grad], ""
+    for context in (nullcontext(), torch.autocast(subject.device.type, torch.bfloat16)):
+        with in_training(subject.fresh), attempt() as attempted, context:
+            for salt in (31, 32):
+                logits = subject.convention.logits(subject.fresh, subject.inputs(3, salt=salt))
+                if not logits.requires_grad:
+                    return
+                torch.autograd.grad(logits.float().sum(), weights, allow_unused=True)
+        if not attempted.failed or not IN_PLACE.search(str(attempted.error)):
+            return
+        sentence = sentence or attempted.sentence(100)
+    yield f"in train() the backward pass raises {sentence}", "the same under autocast"
+
+
+def _given_targets(subject: Subject) -> Iterator[tuple[str, str]]:
+    """With targets, whatever their form, forward asks for no name that is nowhere set."""
+    names = [p.name for p in parameters_of(subject.model) if p.default is None and LABELS.search(p.name)]
+    names = [name for name in names if not POSITIONS.search(name) and not name.endswith(("mask", "masks"))]
+    names = [name for name in names if name not in dict(subject.convention.call)]
+    classes, sentence = {type(module).__name__ for module in subject.model.modules()}, ""
+    for fillers in product(TARGETS, repeat=len(names)) if 0 < len(names) < 3 else ():
+        call = (*subject.convention.call, *zip(names, fillers, strict=True))
+        with attempt() as attempted:
+            replace(subject.convention, call=call).raw(subject.model, subject.inputs(3))
+        missed = NO_ATTRIBUTE.search(str(attempted.error)) if isinstance(attempted.error, AttributeError) else None
+        if not (isinstance(attempted.error, NameError) or (missed and missed[1] in classes)):
+            return
+        sentence = attempted.sentence(100)
+    if sentence:
+        yield f"given {' and '.join(names)} in any form, forward raises {sentence}", "every form of the targets"
+
+
+def _behind_a_prompt(subject: Subject) -> Iterator[tuple[str, str]]:
+    """What writes tokens behind rows can begin with fewer tokens than rows of one length."""
+    T, lengths = subject.calling.T, {1, PROMPT, subject.calling.T // 2, subject.calling.T - 1}
+    if subject.gives_rows or subject.convention.has_source or not subject.convention.reads_words("ids"):
+        return
+    for n in sorted(lengths):
+        with attempt() as attempted:
+            subject.run(subject.inputs(2, T=n))
+        if not attempted.failed:
+            return
+    for writer in writers_of(subject):
+        with attempt() as attempted:
+            writer.write(subject.model, subject.inputs(1, T=PROMPT), 2, writer.greedy)
+        if attempted.failed and not isinstance(attempted.error, Skipped):
+            witness = f"{writer.name}() raises {attempted.sentence(100)} behind a prompt of {PROMPT} tokens"
+            yield f"{witness}, as forward does with any row shorter than {T}", "forward with rows of four lengths"
