@@ -227,3 +227,34 @@ def test_the_files_beside_say_that_the_next_token_is_learned(
     monkeypatch.chdir(tmp_path)
     report = check(import_module("open_reader").Reader(), only=["dependencies"])
     assert {one.id: one.status for one in report.findings} == ({"M01": "fail"} if by else {}), str(report)
+
+
+class Clamped(Writer):
+    """Writes over its ids, and looks ahead."""
+
+    def forward(self, ids: Tensor, targets: Tensor | None = None) -> Any:
+        x = self.words(ids.clamp_(max=V // 2)) + self.places.weight[: ids.shape[1]]
+        return self.head(x + attend(self.q(x), self.k(x), None, self.v(x))), None
+
+
+def test_what_is_written_over_hides_no_other_fault() -> None:
+    report = check(Clamped(), Spec(kind="causal"), only=["D18", "dependencies"])
+    assert {one.id: one.status for one in report.findings} == {"D18": "fail", "M01": "fail"}, str(report)
+
+
+class Stored(Writer):
+    """Keeps keys and values, and cuts the mask of several tokens behind them to these tokens alone."""
+
+    def forward(self, ids: Tensor, targets: Tensor | None = None, past: Any = None) -> Any:
+        begin = 0 if past is None else past[0].shape[1]
+        x = self.words(ids) + self.places.weight[begin : begin + ids.shape[1]]
+        k, v = self.k(x), self.v(x)
+        if past is not None:
+            k, v = torch.cat([past[0], k], 1), torch.cat([past[1], v], 1)
+        hidden = None if ids.shape[1] == 1 else future(ids.shape[1])
+        return self.head(x + attend(self.q(x), k, hidden, v)), (k, v)
+
+
+def test_several_tokens_behind_a_cache_that_raise() -> None:
+    report = check(Stored(), only=["caches"])
+    assert report["K04"].status == "warn", str(report)

@@ -23,11 +23,15 @@ def mended(subject: Subject, check: str, findings: Sequence[Finding], undo: Exit
     """The subject without what a check found; None if that cannot be mended. Closing `undo` takes the mend back.
 
     What is random draws the same numbers in every call; a model that looks ahead is masked from outside. Norms over
-    time or over the batch become norms over the width, and torch's attention reads the other axis as time. Dropout in
-    evaluation is taken out from the start.
+    time or over the batch become norms over the width, and torch's attention reads the other axis as time. A model that
+    writes over its inputs gets copies. Dropout in evaluation is taken out from the start.
     """
     if check == "deterministic" and any(fault.id in RANDOM for fault in findings):
         return replace(_within(subject, partial(seeded, subject.seed), undo), is_seeded=True)
+    if check == "memory" and any(fault.id == "D18" for fault in findings):
+        for copy in (subject.model, subject.fresh):
+            undo.callback(copy.register_forward_pre_hook(_with_copies, with_kwargs=True).remove)
+        return replace(subject)
     if check == "dependencies" and subject.kind == "causal" and subject.matrix.alive.triu(1).any():
         with causally_masked():
             fits = subject.run(subject.inputs(2)).isfinite().all()  # not every layout of scores can be masked so
@@ -44,6 +48,12 @@ def mended(subject: Subject, check: str, findings: Sequence[Finding], undo: Exit
     for norm in norms:
         _call_by(norm, _over_width(norm, subject.convention.time_first, subject.calling.T), undo)
     return replace(subject) if norms else None
+
+
+def _with_copies(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments of a call, with its own copy of each tensor."""
+    copies = {name: value.clone() if isinstance(value, Tensor) else value for name, value in named.items()}
+    return tuple(value.clone() if isinstance(value, Tensor) else value for value in args), copies
 
 
 def _within(subject: Subject, context: Callable[[], AbstractContextManager[Any]], undo: ExitStack) -> Subject:

@@ -31,7 +31,7 @@ def _written_over(subject: Subject) -> list[Finding]:
         for name, value in (*zip(names, args, strict=False), *named.items()):
             kept.extend((name, tensor, tensor.clone()) for tensor in tensors(value) if not CACHE.search(name))
 
-    with subject.model.register_forward_pre_hook(note, with_kwargs=True), torch.no_grad():
+    with subject.model.register_forward_pre_hook(note, with_kwargs=True, prepend=True), torch.no_grad():
         subject.run(subject.inputs(3))
     for name, tensor, before in kept:
         if tensor.shape != before.shape:

@@ -113,7 +113,14 @@ def _token_by_token(decoder: CachedDecoder, moved: Tensor, inputs: Inputs, unles
 
 def _judged(decoder: CachedDecoder, inputs: Inputs, full: Tensor) -> list[Finding]:
     """The fault of a decoder that is right token by token, but not several at a time, or not a second time."""
-    in_threes, _ = (None, None) if decoder.whole else decoder.decode(inputs, 3)
+    in_threes = None
+    with attempt() as attempted:
+        in_threes, _ = (None, None) if decoder.whole else decoder.decode(inputs, 3)
+    if type(attempted.error) is RuntimeError:
+        witness = f"with a cache, steps of three tokens raise {attempted.sentence(100)}, while steps of one do not"
+        return [finding((("K04", 0.9), ("K01", 0.1)), witness, where=decoder.subject.attention_place)]
+    if attempted.error is not None:  # that it takes one token at a time is said
+        raise attempted.error
     value = 0.0 if in_threes is None else float(_moved(in_threes, full).max())
     if value <= TOLERANCE:
         return []
