@@ -58,7 +58,12 @@ def amounts(padding: Padding) -> list[Finding]:
         is_deaf = _is_deaf(padding, padded)
         where, causes, status = subject.attention_place, (("M12", 1.0),), "fail" if is_deaf else "warn"
         witness += "; token 0 no longer moves any other's" if is_deaf else ""
-    return [finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status=status)]
+    second = (
+        "" if isinstance(padding, PaddingToken) else "a mask, which says where padding is"
+    )  # a token may be in front
+    return [
+        finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status=status, second=second)
+    ]
 
 
 def _attends_to_all(subject: Subject) -> bool:

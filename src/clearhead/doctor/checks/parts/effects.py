@@ -91,7 +91,7 @@ def with_options(subject: Subject, inputs: Inputs) -> list[Tensor]:
 
 
 def knows_order(subject: Subject) -> bool:
-    """Whether exchanging two tokens does more than to exchange their logits; told where all tokens may see all."""
+    """Whether exchanging two tokens does more than to exchange their logits, as a mask of the future does by itself."""
     inputs, order = subject.inputs(2, salt=7), torch.arange(subject.calling.T)
     order[1], order[-2] = order[-2].item(), order[1].item()
     before, after = (subject.run(batch) for batch in (inputs, replace(inputs, ids=inputs.ids[:, order])))

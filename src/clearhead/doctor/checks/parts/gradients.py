@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.names import POSITION_TABLE
 from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
-from clearhead.doctor.checks.dependence.positions import positions
 from clearhead.doctor.checks.parts.effects import (
     NUDGE,
     SAME,
@@ -94,20 +93,13 @@ def gradients(subject: Subject) -> list[Finding]:
     if not idle or subject.failed & EXPLAIN:
         return findings
     is_table = not isinstance(model.get_submodule(idle[0].rpartition(".")[0]), nn.Linear)  # that reads what it maps
-    if len(idle) == 1 and is_table and POSITION_TABLE.search(idle[0]) and not _knows_order(subject):
+    if len(idle) == 1 and is_table and POSITION_TABLE.search(idle[0]) and not knows_order(subject):
         witness = f"{idle[0]} has no effect on any logit"
         where = owner_of(model, idle[0])
         findings.append(finding("P01", witness, value=0.0, where=where, against="that it holds positions"))
     else:
         findings.append(_left_out(subject, idle, reached, called))
     return findings
-
-
-def _knows_order(subject: Subject) -> bool:
-    """Whether the order of tokens matters; where it looks back only, to the first module in which they meet."""
-    with attempt():  # else too little of it can be followed
-        return not positions(subject) if subject.looks_back_only else knows_order(subject)
-    return False
 
 
 def _is_led_to_beside(subject: Subject, parameter: Tensor) -> bool:
