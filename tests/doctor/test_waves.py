@@ -77,6 +77,7 @@ TABLES: dict[str, tuple[Callable[[int, int], Tensor], str]] = {
         lambda d, n: unplaced(paired(series(d, 2), series(d, 2) * 10000 ** (-2 / d), n)),
         "different speeds",
     ),
+    "one wave": (lambda d, n: paired(torch.ones(d // 2), torch.ones(d // 2), n), "at one speed"),
     "no waves": (lambda d, n: torch.rand(n, d, generator=torch.Generator().manual_seed(0)) - 0.5, ""),
 }
 
@@ -132,3 +133,28 @@ class Certain(Waved):
 def test_positions_are_told_where_an_attention_looks_at_one_token_only(waves: bool, found: list[str]) -> None:
     report = check(Certain(waves=waves), Spec(kind="causal"), only=["positions"])
     assert [finding.id for finding in report.findings] == found, str(report)
+
+
+class Mapped(Waved):
+    """What a map makes of the waves of a few frames is added to them; rows may lie along the second axis."""
+
+    def __init__(self, table: Tensor, *, time_first: bool) -> None:
+        super().__init__()
+        self.pe = table
+        self.time_first, self.map = time_first, nn.Linear(D, D)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        frames = self.tokens(ids)[:, ::2].transpose(0, 1)
+        waves = self.pe[: len(frames), None].expand_as(frames) * 1.0
+        x, mapped = frames.transpose(0, 1), self.map(waves if self.time_first else waves.transpose(0, 1))
+        x = x + (mapped.transpose(0, 1) if self.time_first else mapped)
+        logits: Tensor = self.head(torch.tanh(x).cumsum(1).repeat_interleave(2, 1)[:, : ids.shape[1]])
+        return logits
+
+
+@pytest.mark.parametrize("time_first", [True, False])
+@pytest.mark.parametrize("name", ["right", "halves", "an exponent for each column"])
+def test_waves_are_seen_wherever_they_are_read(name: str, *, time_first: bool) -> None:
+    make, said = TABLES[name]
+    report = check(Mapped(make(D, MAX_LENGTH), time_first=time_first), Spec(kind="causal"), only=["P09"])
+    assert [finding.id for finding in report.findings] == (["P09"] if said else []), str(report)

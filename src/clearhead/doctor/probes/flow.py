@@ -73,15 +73,15 @@ class Flow:
 
         return search(tensor, before, limit)
 
-    def comes_from(self, tensor: Tensor, before: int, ancestor: Tensor) -> bool:
-        """Whether a tensor was made, over whatever operations, from another."""
+    def comes_from(self, tensor: Tensor, before: int, ancestor: Tensor, around: Tensor | None = None) -> bool:
+        """Whether a tensor was made, over whatever operations, from another; not over one that it is to go around."""
         visited: set[int] = set()
         open_ = [(tensor, before)]
         while open_:
             tensor, before = open_.pop()
             if tensor is ancestor:
                 return True
-            index = self.maker(tensor, before)
+            index = None if tensor is around else self.maker(tensor, before)
             if index is None or index in visited:
                 continue
             visited.add(index)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearhead.doctor.probes.attention import AttentionCall, attentions
 from clearhead.doctor.probes.flow import Flow
-from clearhead.doctor.probes.stream import Addition, stream
+from clearhead.doctor.probes.stream import Addition, residuals, stream
 from clearhead.doctor.probes.tracing import ModuleCall
 
 
@@ -29,6 +29,11 @@ class Inside:
         return list(attentions(self.calls, self.flow))
 
     @cached_property
+    def residuals(self) -> dict[int, Tensor]:
+        """What each addition of a branch adds it to, by the place of the operation."""
+        return residuals(self.flow)
+
+    @cached_property
     def stream(self) -> tuple[list[Addition], tuple[int, ...]]:
         """The additions on the way to the logits, and the operations behind the last of them, backwards."""
-        return stream(self.flow, self.logits)
+        return stream(self.flow, self.residuals, self.logits)

@@ -28,14 +28,17 @@ class Addition:
     is_first: bool
 
 
-def stream(flow: Flow, end: Tensor) -> tuple[list[Addition], tuple[int, ...]]:
+def residuals(flow: Flow) -> dict[int, Tensor]:
+    """Every addition of which one of the two tensors was made from the other, and that other."""
+    return {index: skip for index, call in enumerate(flow.calls) if (skip := _skip(flow, index, call)) is not None}
+
+
+def stream(flow: Flow, additions: dict[int, Tensor], end: Tensor) -> tuple[list[Addition], tuple[int, ...]]:
     """The additions in order, and the operations between the last one and the end, backwards.
 
-    An addition belongs to the stream if one of its two tensors was made from the other, and if a later one, or the
-    end, goes back to it without entering a branch.
+    One belongs to the stream if a later one, or the end, goes back to it without entering a branch.
     """
     calls = flow.calls
-    additions = {index: skip for index, call in enumerate(calls) if (skip := _skip(flow, index, call)) is not None}
     if not additions:
         return [], ()
 
@@ -55,12 +58,18 @@ def stream(flow: Flow, end: Tensor) -> tuple[list[Addition], tuple[int, ...]]:
 
 def _skip(flow: Flow, index: int, call: ModuleCall) -> Tensor | None:
     """Of the two tensors that are added, the one that the other was made from."""
-    parts = [part for part in call.options["args"] if isinstance(part, Tensor)]
-    if call.name not in SUMS or len(parts) != 2 or parts[0].dim() < 3 or parts[0].shape != parts[1].shape:
+    parts = addends(call)
+    if not parts:
         return None
     first, second = parts
-    if not first.is_floating_point() or first is second:
-        return None
     if flow.comes_from(second, index, first):
         return first
     return second if flow.comes_from(first, index, second) else None
+
+
+def addends(call: ModuleCall) -> list[Tensor]:
+    """The two hidden states that an operation adds; empty if it does not."""
+    parts = [part for part in call.options["args"] if isinstance(part, Tensor)]
+    if call.name not in SUMS or len(parts) != 2 or parts[0].dim() < 3 or parts[0].shape != parts[1].shape:
+        return []
+    return parts if parts[0].is_floating_point() and parts[0] is not parts[1] else []

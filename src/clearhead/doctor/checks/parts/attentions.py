@@ -215,8 +215,9 @@ def _other_sizes(subject: Subject, flow: Flow, attention: AttentionCall, width: 
     """Sizes of an attention whose root is taken by mistake for that of a head's width, and what they are."""
     query, (T_q, T_k), rows = attention.query, attention.allowed.shape, len(subject.inputs(2).ids)
     assert query is not None
-    heads = query.shape[1] if query.dim() == 4 else max(1, len(query) // rows) if query.dim() == 3 else 1
-    sizes = [(width * heads, "width of all heads together"), (T_q, "number of queries"), (T_k, "number of keys")]
+    heads = query.shape[1:3] if query.dim() == 4 else (max(1, len(query) // rows) if query.dim() == 3 else 1,)
+    sizes = [(width * number, "width of all heads together") for number in heads]  # on either side of the queries
+    sizes += [(T_q, "number of queries"), (T_k, "number of keys")]
     branch = flow.way_back(query, attention.index, lambda call: call.name in LINEAR)
     sizes += [(flow.calls[branch[-1]].inputs[0].shape[-1], "width that queries are made from")] if branch else []
     return [(size, noun) for size, noun in sizes if size != width]

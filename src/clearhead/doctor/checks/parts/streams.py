@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import permutations
 
 from torch import Tensor, nn
 
@@ -11,7 +12,7 @@ from clearhead.doctor.probes.flow import made_by, read_by
 from clearhead.doctor.probes.locations import around, is_own, layer_of, owner_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.probes.products import LINEAR, NORMS, PRODUCTS
-from clearhead.doctor.probes.stream import Addition
+from clearhead.doctor.probes.stream import Addition, addends
 from clearhead.doctor.probes.tensors import relative_change
 from clearhead.doctor.probes.tracing import ModuleCall, dropout_probability, home_of
 
@@ -29,10 +30,10 @@ LEFT = 0.01  # of the largest number: what a norm's epsilon may change
 )
 def streams(subject: Subject) -> list[Finding]:
     """The sublayers of a layer take their residual alike, no dropout lies on the stream, and a norm ends it."""
-    steps, behind = subject.inside.stream
-    if len(steps) < 2:
+    (steps, behind), passed_by = subject.inside.stream, _passed_by(subject)
+    if len(steps) < 2 and not passed_by:
         raise Skipped("no residual stream was found")
-    mixed = _mixed(subject, steps) or _replaced(subject, steps)
+    mixed = passed_by or _mixed(subject, steps) or _replaced(subject, steps)
     return mixed + _dropped(subject) + _unnormalized(subject, steps, behind)
 
 
@@ -49,6 +50,27 @@ def _makes_even(call: ModuleCall) -> bool:
     lengths = [next((t.norm(dim=-1) for t in tensors if t.dim() > 2), None) for tensors in (call.inputs, call.outputs)]
     spreads = [0.0 if n is None else float((n.max() - n.min()) / n.max().clamp_min(1e-12)) for n in lengths]
     return lengths[1] is not None and spreads[1] < LEFT < spreads[0]
+
+
+def _passed_by(subject: Subject) -> list[Finding]:
+    """A sublayer is added to the norm of a sum, and reads the branch in this sum alone: nothing leads around it."""
+    flow, calls, residuals = subject.inside.flow, subject.inside.calls, subject.inside.residuals
+    sums = {id(calls[index]) for index in residuals}
+    for index, call in enumerate(calls):
+        for carried, branch in permutations(addends(call), 2):
+            way = flow.way_back(carried, index, lambda before: id(before) in sums)
+            if not _has_norm(calls, way[:-1]) or any(calls[at].name in LINEAR | PRODUCTS for at in way[:-1]):
+                continue
+            skip, summed = residuals[way[-1]], calls[way[-1]]
+            if any(flow.comes_from(branch, index, output) for output in made_by(summed)):
+                continue
+            alone = next(part for part in addends(summed) if part is not skip)
+            if flow.comes_from(branch, index, alone) and not flow.comes_from(branch, index, skip, around=alone):
+                witness = "what is added to the norm of a sum was made of the branch in that sum alone"
+                against = "its own norm of the sum, to which it is only added"
+                causes = (("N04", 0.9), ("N05", 0.1))
+                return [finding(causes, witness, where=subject.place_of(call), against=against)]
+    return []
 
 
 def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import POSITION_TABLE
 from clearhead.doctor.checks.base import Finding, Subject, finding
 from clearhead.doctor.probes.flow import ADD, read_by
 from clearhead.doctor.probes.locations import owner_of
+from clearhead.doctor.probes.products import LINEAR
 from clearhead.doctor.report.findings import Where
 
 STILL = 1e-6  # how far a column of a table moves at least over all positions; the slowest usual wave moves 1e-5
@@ -25,7 +26,7 @@ OTHER = 0.15  # of the same: two ranges that are not one
 SERIES = "the waves that it is made of"
 APART = "that a table of positions tells them apart"
 SAYS = "10000, which its code says"
-NARROW = 8  # columns; fewer show no series
+NARROW, SHORT = 8, 6  # columns and positions; fewer show no series
 
 
 def waves(subject: Subject) -> list[Finding]:
@@ -50,8 +51,8 @@ def _judged(subject: Subject, code: str) -> Iterator[tuple[str, Oddity | None, W
         still = _still(subject, name, flat)
         may_turn = TURNS.search(name) or (still and still.second)
         yield f"{name}: ", (None if may_turn else _series(flat, code)) or still, where
-    for flat, where in _added(subject):
-        yield "of what is added to the tokens, ", _series(flat, code), where
+    for flat, where in _read(subject):
+        yield "of what is read beside the tokens, ", _series(flat, code), where
 
 
 def _tables(subject: Subject) -> Iterator[tuple[str, Tensor, Where]]:
@@ -72,19 +73,24 @@ def _tables(subject: Subject) -> Iterator[tuple[str, Tensor, Where]]:
 
 def _holds_waves(flat: Tensor) -> bool:
     """Whether numbers (positions, width) may be sines and cosines."""
-    if not flat.is_floating_point() or min(flat.shape) < NARROW or not flat.isfinite().all():
+    if not flat.is_floating_point() or len(flat) < SHORT or flat.shape[1] < NARROW or not flat.isfinite().all():
         return False
     return float(flat.abs().max()) < 1.001
 
 
-def _added(subject: Subject) -> Iterator[tuple[Tensor, Where]]:
-    """Numbers (positions, width) that are added to the tokens, whatever these are."""
-    T, calls = subject.calling.T, subject.inside_fresh.calls
-    for call in (call for call in calls if call.name in ADD):
-        for part in (t for t in read_by(call) if t.dim() > 1 and t.shape[-2] == T):
-            rows = part.detach().cpu().reshape(-1, *part.shape[-2:])
-            if _holds_waves(rows[0]) and torch.equal(rows, rows[:1].expand_as(rows)):
-                yield rows[0], subject.place_of(call)
+def _read(subject: Subject) -> Iterator[tuple[Tensor, Where]]:
+    """Numbers (positions, width) that an addition or a map reads, the same for all rows, whichever axis is theirs."""
+    looked_at: set[int] = set()
+    for call in (call for call in subject.inside_fresh.calls if call.name in ADD | LINEAR):
+        for part in (t for t in read_by(call) if id(t) not in looked_at and not isinstance(t, nn.Parameter)):
+            looked_at.add(id(part))
+            flat = part.detach().cpu().squeeze()
+            for axis in range(2) if flat.dim() == 3 else ():
+                if torch.equal(flat, flat.narrow(axis, 0, 1).expand_as(flat)):
+                    flat = flat.select(axis, 0)
+                    break
+            if flat.dim() == 2 and _holds_waves(flat):
+                yield flat, subject.place_of(call)
 
 
 def _still(subject: Subject, name: str, flat: Tensor) -> Oddity | None:
@@ -129,6 +135,10 @@ def _series(table: Tensor, code: str) -> Oddity | None:
     if len(known) < NARROW // 2 or not all(map(_is_wave, (sines, cosines), (of_sines, of_cosines))):
         return None
     first, last = math.log(max(w for w, _ in known)), math.log(min(w for w, _ in known))
+    if first - last < SAME:
+        return Oddity(
+            f"all {table.shape[1]} columns turn at one speed", first - last, "its width, for which 2 would do"
+        )
     if first - last < 1:
         return None
     apart = max(abs(math.log(w / v)) for w, v in known) / (first - last)
@@ -158,13 +168,14 @@ def _with_origin(table: Tensor) -> Tensor:
 def _frequency(column: Tensor, *, of_sine: bool) -> float:
     """By how many radians a sine or cosine (positions,) that begins at phase 0 turns per position; 0 if unknown.
 
-    It is read at the last position before its first quarter of a turn, where it is known best.
+    It is read at the last position before its first quarter of a turn, where it is known best. A cosine of float32 that
+    is nearly 1 says little.
     """
     before = column < 0.8 if of_sine else column > 0.5
     ends = (~before).nonzero()
     t = max(1, (int(ends[0]) if len(ends) else len(column)) - 1)
     value = float(column[t].clamp(-1, 1))
-    return (math.asin(value) if of_sine else math.acos(value)) / t
+    return math.asin(value) / t if of_sine else math.acos(value) / t if 1 - value > STILL else 0.0
 
 
 def _is_wave(columns: Tensor, frequencies: list[float]) -> bool:
