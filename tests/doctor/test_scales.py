@@ -1,5 +1,7 @@
 """The scale of scores: one over the root of a head's width, whatever the layout of the heads."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -47,6 +49,40 @@ class Model(nn.Module):
         for norm, layer in zip(self.norms, self.layers, strict=True):
             x = x + layer(norm(x))
         return self.head(x)  # type: ignore[no-any-return]
+
+
+class Mapped(nn.Module):
+    """A map whose weight is a bare parameter."""
+
+    def __init__(self, d_in: int, d_out: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(d_in, d_out) / d_in**0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight
+
+
+class Rooted(Attention):
+    def __init__(self, scale: float, axes: int) -> None:
+        super().__init__(scale, axes)
+        self.scale = 1 / math.sqrt(D)
+
+
+@pytest.mark.parametrize(("attention", "status"), [(Attention, "warn"), (Rooted, "fail")])
+def test_a_root_may_be_the_width_itself(monkeypatch: pytest.MonkeyPatch, attention: type, status: str) -> None:
+    for name, size in (("D", 64), ("H", 8), ("K", 8)):
+        monkeypatch.setitem(globals(), name, size)
+    model = Model(1 / 8, 4)
+    model.layers = nn.ModuleList(attention(1 / 8, 4) for _ in range(2))
+    assert [(finding.id, finding.status) for finding in check(model, only=["A01"]).findings] == [("A01", status)]
+
+
+def test_a_product_with_a_parameter_is_a_map() -> None:
+    model = Model(D**-0.5, 4)
+    for layer in model.layers:
+        for name in "qkvo":
+            setattr(layer, name, Mapped(D, D))
+    assert [(finding.id, finding.status) for finding in check(model, only=["A01"]).findings] == [("A01", "fail")]
 
 
 @pytest.mark.parametrize("axes", [0, 3, 4])

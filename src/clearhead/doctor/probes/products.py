@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from clearhead.doctor.probes.flow import Flow, factor, made_by, read_by
-from clearhead.doctor.probes.tracing import ModuleCall
+from clearhead.doctor.probes.tracing import ModuleCall, is_weight
 
 PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "baddbmm", "einsum"}
 LINEAR = {"linear", "addmm", "conv1d"}
@@ -168,6 +168,11 @@ def product_behind(flow: Flow, index: int) -> Product | None:
     return Product(branch[-1], flow.calls[branch[-1]], *both)
 
 
+def is_map(call: ModuleCall) -> bool:
+    """Whether an operation is a map of its own, or a product with a weight."""
+    return call.name in LINEAR or (call.name in PRODUCTS and any(map(is_weight, read_by(call))))
+
+
 def factor_along(flow: Flow, branch: Sequence[int]) -> float:
     """What a tensor was multiplied by on the way, as far as that was by plain numbers."""
     total = 1.0
@@ -183,7 +188,7 @@ def scale_between(flow: Flow, index: int, both: tuple[Tensor, Tensor]) -> float 
     """What two projections were multiplied by before an operation; None if either was normalized, or is none."""
     scale = 1.0
     for part in both:
-        branch = flow.way_back(part, index, lambda call: call.name in LINEAR)
+        branch = flow.way_back(part, index, is_map)
         if not branch or any(flow.calls[at].name in NORMS for at in branch):
             return None
         scale *= factor_along(flow, branch[:-1])

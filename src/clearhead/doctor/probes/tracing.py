@@ -47,10 +47,11 @@ class ModuleCall:
 def _copies(value: object, is_kept: Callable[[Tensor], bool] = Tensor.is_floating_point) -> list[Tensor]:
     """What may be written to later is copied; weights are not, which are most of what a large model reads."""
     with torch._C.DisableTorchFunction():  # what is done to record is no operation of the model
-        return [tensor.detach().to("cpu", copy=not _is_weight(tensor)) for tensor in tensors(value) if is_kept(tensor)]
+        return [tensor.detach().to("cpu", copy=not is_weight(tensor)) for tensor in tensors(value) if is_kept(tensor)]
 
 
-def _is_weight(tensor: Tensor) -> bool:
+def is_weight(tensor: Tensor) -> bool:
+    """Whether it is a parameter, or a view of one."""
     return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
 
 

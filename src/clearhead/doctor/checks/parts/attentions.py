@@ -11,11 +11,12 @@ from clearhead.doctor.checks.base import Causes, Finding, Skipped, Status, Subje
 from clearhead.doctor.probes.attention import FUSED, HIDDEN, AttentionCall, attentions, scale_of
 from clearhead.doctor.probes.flow import ADD, Flow, read_by
 from clearhead.doctor.probes.locations import is_own
-from clearhead.doctor.probes.products import CARRYING, LINEAR, PRODUCTS, einsum_letters
+from clearhead.doctor.probes.products import CARRYING, LINEAR, PRODUCTS, einsum_letters, is_map
 from clearhead.doctor.probes.tensors import is_same
 from clearhead.doctor.probes.tracing import dropout_probability, recorded_ops
 
 SCORES = re.compile(r"scor|att|qk|dot")
+ROOT, MUP = re.compile(r"sqrt|\*\*\s*-?\s*\(?\s*(0?\.5|1 ?/ ?2)"), re.compile(r"\bmup\b|maximal update", re.I)
 NEAR, FAR = 0.4, 2.0  # times 1 / sqrt(K), between which a scale is the usual one; DeBERTa has 0.58
 PARTING = {"chunk", "split", "unbind", "__iter__"}
 PLAIN_STEPS = 8  # between a projection and the attention that reads it
@@ -150,7 +151,7 @@ def _slope(bias: Tensor, allowed: Tensor) -> Tensor | None:
 @model_check("A01", "scales", order=95, covers=("A02",), needs=("finite",))
 def scales(subject: Subject) -> list[Finding]:
     """Scores are products divided by the root of a head's width, unless something else makes up for it."""
-    flow, maps = subject.inside_fresh.flow, subject.inside_fresh.attentions
+    flow, maps, code = subject.inside_fresh.flow, subject.inside_fresh.attentions, subject.hints.code
     if not maps:
         raise Skipped("no attention was found among its operations")
     for attention, again in zip(maps, subject.attentions, strict=False):
@@ -169,7 +170,8 @@ def scales(subject: Subject) -> list[Finding]:
         other = next((size for size in sizes if _is_root(scale, size[0])), None)
         if is_persons and other is not None:
             witness = f"scores are divided by sqrt({other[0]}), the {other[1]}, and not by sqrt({width})"
-            is_sure = abs(scale * width - 1) > 1e-3  # 1 / K may be meant, as by muP
+            # 1 / K, where that is the same, may be meant by code that takes no root, as by muP's
+            is_sure = abs(scale * width - 1) > 1e-3 or bool(ROOT.search(code) and not MUP.search(code))
             causes: Causes = (("A01", 0.8), ("A02", 0.2))
             status: Status = "fail" if is_sure else "warn"
             return [finding(causes, witness, value=ratio, threshold=1, where=where, status=status)]
@@ -218,7 +220,7 @@ def _other_sizes(subject: Subject, flow: Flow, attention: AttentionCall, width: 
     heads = query.shape[1:3] if query.dim() == 4 else (max(1, len(query) // rows) if query.dim() == 3 else 1,)
     sizes = [(width * number, "width of all heads together") for number in heads]  # on either side of the queries
     sizes += [(T_q, "number of queries"), (T_k, "number of keys")]
-    branch = flow.way_back(query, attention.index, lambda call: call.name in LINEAR)
+    branch = flow.way_back(query, attention.index, is_map)
     sizes += [(flow.calls[branch[-1]].inputs[0].shape[-1], "width that queries are made from")] if branch else []
     return [(size, noun) for size, noun in sizes if size != width]
 
