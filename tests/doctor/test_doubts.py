@@ -94,20 +94,6 @@ class Predicting(nn.Module):
         return logits if self.training and not self.always else logits.detach()
 
 
-class Gated(nn.Module):
-    """Half of a fused matrix is detached in evaluation; `always`: in training as well."""
-
-    def __init__(self, always: bool) -> None:
-        super().__init__()
-        self.words, self.both, self.always = nn.Embedding(97, D), nn.Linear(D, 2 * D), always
-        self.head = nn.Linear(D, 97)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        x, gate = self.both(self.words(ids)).chunk(2, -1)
-        gate = gate if self.training and not self.always else gate.detach()
-        return self.head(x * gate.sigmoid())  # type: ignore[no-any-return]
-
-
 class Layer(nn.Module):
     """One residual around the attention and the feed-forward behind it; `lost`: the attention is only read by that."""
 
@@ -208,8 +194,6 @@ def test_positions_that_are_an_option() -> None:
 def test_what_is_detached_in_evaluation_alone() -> None:
     assert statuses(Predicting(False), "gradients") == {}
     assert statuses(Predicting(True), "gradients") == {"I06": "fail"}
-    assert statuses(Gated(False), "slices") == {}
-    assert statuses(Gated(True), "slices") == {"I06": "fail"}
 
 
 @pytest.mark.parametrize(("dims", "status"), [((1, 1), None), ((1, 0), "warn"), ((0, 0), "fail")])

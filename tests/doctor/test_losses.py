@@ -9,10 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead import doctor
-from clearhead.doctor.checks.base import Skipped
-from clearhead.doctor.checks.loss.methods import loss_methods
 from clearhead.doctor.loss_examination import examine_loss
-from clearhead.doctor.preparation import prepare
 from clearhead.errors import DataError
 
 PAD = 0
@@ -270,99 +267,6 @@ def test_a_loss_without_its_logits_is_read_all_the_same(shown: bool) -> None:
     assert [finding.id for finding in turned.findings] == ["D12"], str(turned)
     twice = doctor.check(LossAlone(twice=True, shown=shown), only=["L03"])
     assert [finding.id for finding in twice.findings] == ["L03"], str(twice)
-
-
-class LossBeside(nn.Module):
-    """Its loss is a method of its own; `fault` says what is wrong with it."""
-
-    def __init__(self, fault: str = "") -> None:
-        super().__init__()
-        self.fault, self.pad_id = fault, 0
-        self.tokens, self.head = nn.Embedding(97, 16), nn.Linear(16, 97)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.tokens(ids).cumsum(1))
-        return logits
-
-    def training_loss(self, tokens: Tensor) -> Tensor:
-        logits = self(tokens[:, 1:] if self.fault == "no shift" else tokens[:, :-1])
-        ignored = -100 if self.fault == "pads" else self.pad_id
-        return F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), ignore_index=ignored)
-
-
-class LossOfTargets(LossBeside):
-    training_loss = None  # type: ignore[assignment]
-
-    def compute_loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        logits = self(inputs)
-        return F.cross_entropy(
-            logits.softmax(-1).flatten(0, 1) if self.fault else logits.flatten(0, 1), targets.flatten()
-        )
-
-
-class StepOfPairs(LossBeside):
-    training_loss = None  # type: ignore[assignment]
-
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        inputs, targets = batch
-        logits = self(inputs).transpose(0, 1) if self.fault else self(inputs)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
-
-
-class StepOfNames(LossBeside):
-    training_loss = None  # type: ignore[assignment]
-
-    def train_step(self, batch: dict[str, Tensor]) -> Tensor:
-        logits, labels = self(batch["input_ids"]), batch["labels"]
-        if self.fault:
-            return F.cross_entropy(logits[:, :-2].flatten(0, 1), labels[:, 2:].flatten())
-        return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
-
-
-class StepThatIsTaken(LossBeside):
-    """Its step goes back and moves the weights; what it learnt is no weight that anybody gave it."""
-
-    training_loss = None  # type: ignore[assignment]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.optimizer = torch.optim.SGD(self.parameters(), lr=1e6)
-
-    def train_step(self, batch: Tensor) -> Tensor:
-        logits = self(batch[:, :-1])
-        loss = F.cross_entropy(logits.flatten(0, 1), batch[:, 1:].flatten())
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
-        return loss
-
-
-def test_a_step_that_is_taken_is_taken_by_a_copy() -> None:
-    report = doctor.check(StepThatIsTaken(), doctor.Spec(kind="causal"), only=["D02", "N04", "F01", "E04"])
-    assert not report.broken, str(report)
-    assert not [one for one in report.findings if one.status == "fail"], str(report)
-    subject = prepare(StepThatIsTaken(), doctor.Spec(kind="causal"), "quick", 0)
-    before = [parameter.clone() for parameter in subject.model.parameters()]
-    with pytest.raises(Skipped):
-        loss_methods(subject)
-    assert all(map(torch.equal, before, subject.model.parameters()))
-
-
-@pytest.mark.parametrize("kind", [LossBeside, LossOfTargets, StepOfPairs, StepOfNames])
-def test_sound_methods_are_sound(kind: type[LossBeside]) -> None:
-    report = doctor.check(kind(), doctor.Spec(kind="causal"), only=["D02", "D05"])
-    assert not report.findings, str(report)
-    assert next(one.status for one in report.checks if one.name == "loss methods") == "pass", str(report)
-
-
-@pytest.mark.parametrize(
-    ("model", "id"),
-    [(LossBeside("no shift"), "D01"), (LossBeside("pads"), "D05"), (LossOfTargets("twice"), "L03"),
-     (StepOfPairs("turned"), "D12"), (StepOfNames("two on"), "D02")],
-)  # fmt: skip
-def test_methods_that_compute_a_loss_are_read(model: nn.Module, id: str) -> None:
-    report = doctor.check(model, doctor.Spec(kind="causal"), only=[id])
-    assert [(finding.id, finding.status) for finding in report.findings] == [(id, "fail")], str(report)
 
 
 class Tagger(nn.Module):

@@ -109,14 +109,12 @@ def xray_of_call(
     call: Callable[[], object],
     inputs: Inputs,
     labels: Tensor,
-    frames: Sequence[slice] = (slice(None),),
 ) -> LossXray:
     """What a call asks of its logits: of those that it computes on its way, as it returns them or in another order.
 
     Args:
         call: runs the model, and returns a loss.
         labels: (B, T) tokens among which the targets are looked for.
-        frames: the parts of the rows of inputs that the model may be given; outside of them it asks for nothing.
 
     Raises:
         Skipped: it returns no loss, or its logits are not to be found.
@@ -129,16 +127,12 @@ def xray_of_call(
         raise Skipped("it returned no loss")
     computed = [tensor for op in ops.calls for tensor in made_by(op)]
     candidates = [tensor for tensor in (returned, *computed) if tensor is not None and tensor.requires_grad]
-    for frame in frames:
-        hidden = _logits_among(subject, model, candidates, replace(inputs, ids=inputs.ids[:, frame]))
-        if hidden is not None:
-            break
-    else:
-        frame, hidden = slice(None), returned
+    hidden = _logits_among(subject, model, candidates, inputs)
+    hidden = returned if hidden is None else hidden
     if hidden is None or not hidden.requires_grad:
         raise Skipped("it returned no loss beside its logits")
-    logits, slope = _with_slope(loss, hidden, labels, frame)
-    if subject.convention.drops_last and frame == slice(None):
+    logits, slope = _with_slope(loss, hidden, labels)
+    if subject.convention.drops_last:
         slope[:, -1] = 0  # its target is a token more than there are labels
     logits, slope = undone(logits, slope)
     reading = read(slope, logits, labels, float(loss.detach()))
@@ -165,8 +159,8 @@ def _logits_among(subject: Subject, model: nn.Module, tensors: Sequence[Tensor],
     return next((tensor for tensor, logits in arranged if logits is not None and are_alike(logits, expected)), None)
 
 
-def _with_slope(loss: Tensor, logits: Tensor, labels: Tensor, frame: slice) -> tuple[Tensor, Tensor]:
-    """Logits and the gradient of a loss at them, both (B, T, V) in float64, zero where the model was not run.
+def _with_slope(loss: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits and the gradient of a loss at them, both (B, T, V) in float64.
 
     Raises:
         Skipped: the loss is not made of these logits, or not of so many.
@@ -175,12 +169,10 @@ def _with_slope(loss: Tensor, logits: Tensor, labels: Tensor, frame: slice) -> t
         (gradient,) = torch.autograd.grad(loss, logits)
     except RuntimeError:  # no path leads there, or its graph was freed
         raise Skipped("its loss is not made from the logits that it returns") from None
-    arranged, slope = (arrange(t.detach().cpu().double(), *labels[:, frame].shape) for t in (logits, gradient))
+    arranged, slope = (arrange(t.detach().cpu().double(), *labels.shape) for t in (logits, gradient))
     if arranged is None or slope is None:
         raise Skipped("its logits change their shape when it is given targets")
-    whole = torch.zeros(2, *labels.shape, slope.shape[-1], dtype=torch.double)
-    whole[:, :, frame] = torch.stack((arranged, slope))
-    return whole[0], whole[1]
+    return arranged, slope
 
 
 def loss_in(value: object) -> Tensor | None:

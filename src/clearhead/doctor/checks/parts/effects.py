@@ -104,7 +104,6 @@ def effect(
     *,
     size: float = OTHER,
     of: Callable[[Subject, Inputs], list[Tensor]] = logits,
-    only: Tensor | None = None,
     padding: bool = True,
 ) -> float:
     """How far noise on these parameters or buffers of the perturbed copy moves numbers, of the largest of them.
@@ -112,7 +111,6 @@ def effect(
     Args:
         size: the standard deviation of the noise.
         of: what is looked at.
-        only: True for the numbers of each tensor that change.
         padding: also change the rows of embeddings that are declared to be padding's, and are never learned.
     """
     inputs, rows = subject.inputs(3), {} if padding else padding_rows(subject.model)
@@ -123,7 +121,7 @@ def effect(
             noise = torch.randn(tensor.shape, generator=subject.generator(9 + 100 * salt)).to(tensor)
             if id(tensor) in rows:
                 noise[rows[id(tensor)]] = 0
-            tensor.add_(size * noise if only is None else size * noise * only)
+            tensor.add_(size * noise)
         return max(map(relative_change, before, of(subject, inputs)), default=0.0)
 
 

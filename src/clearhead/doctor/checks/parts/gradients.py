@@ -35,8 +35,6 @@ OF_A_SOURCE = re.compile(r"cross|encoder_attn|enc_dec|memory", re.I)  # idle if 
 READING = LINEAR | PRODUCTS | {"embedding", "conv2d"}  # operations
 READERS = (nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # read an input that is not a hidden state
 EXPLAIN = {"dependencies", "sources", "positions", "norms", "paddings", "attention"}  # may explain idle weights
-SHARE = 1 / 8  # of a matrix: fewer rows without a gradient may be units that are inactive on these tokens
-HEARD = 0.1  # of the effect of the other rows: inactive units stay inactive under so small a change
 EFFECT = "the effect that it has"
 
 
@@ -52,20 +50,15 @@ def gradients_of(
     return {name: g for name, g in zip(parameters, gradients, strict=True) if g is not None}
 
 
-def _of_all_logits(subject: Subject, salt: int) -> dict[str, Tensor] | None:
-    """The gradients of a random sum of all logits of the perturbed copy."""
-
-    def loss(logits: Tensor) -> Tensor:
-        return (torch.randn(logits.shape, generator=subject.generator(salt)).to(logits) * logits).sum()
-
-    return gradients_of(subject, loss, 3, 0, subject.model)
-
-
 @model_check("I06", "gradients", order=260, covers=("A13", "N03", "N12", "P01", "S06"), needs=STEADY)
 def gradients(subject: Subject) -> list[Finding]:
     """Every weight has an effect, and a gradient reaches every weight that has one."""
     model, padding = subject.model, padding_rows(subject.model)
-    led_to = _of_all_logits(subject, 8)
+
+    def random_sum(logits: Tensor) -> Tensor:
+        return (torch.randn(logits.shape, generator=subject.generator(8)).to(logits) * logits).sum()
+
+    led_to = gradients_of(subject, random_sum, 3, 0, model)
     if led_to is None:
         beside_it = tensors(subject.convention.raw(subject.model, subject.inputs()))
         with subject.training():  # a model may detach what it predicts in evaluation, and not what it learns from
@@ -242,32 +235,3 @@ def _is_lost_part(model: nn.Module, name: str, reached: set[str], called: Counte
     if is_used_by_its_class(model, part):  # by other inputs than these, such as tokens that all others see
         return False
     return sum(any(name.startswith(f"{other}.") for name in reached) for other in _alike(model, part)) >= 2
-
-
-@model_check("I06", "slices", order=270, needs=(*STEADY, "gradients"))
-def slices(subject: Subject) -> list[Finding]:
-    """A gradient reaches every part of a fused matrix, such as that of queries, keys and values."""
-    if subject.is_large:
-        raise Skipped("of so large a model only whole parameters are examined")
-    tables = {id(module.weight) for module in subject.model.modules() if isinstance(module, nn.Embedding)}
-    in_evaluation, in_training = _of_all_logits(subject, 26) or {}, dict[str, Tensor]()
-    with subject.training(), attempt():  # where a model may read what it does not feed itself
-        in_training = _of_all_logits(subject, 26) or {}
-    for name, gradient in in_evaluation.items():
-        if not gradient.any():
-            continue
-        parameter = subject.model.get_parameter(name)
-        for axis in range(2) if parameter.dim() > 1 and id(parameter) not in tables else ():
-            reached = gradient.abs() + in_training.get(name, gradient).abs()
-            missed = ~reached.movedim(axis, 0).flatten(1).any(1)  # (rows,)
-            is_scattered = 4 * int(missed.diff().count_nonzero()) > len(missed)  # as units are that were off
-            if is_scattered or not SHARE <= float(missed.float().mean()) < 1:
-                continue
-            rows = missed.reshape([-1 if number == axis else 1 for number in range(parameter.dim())])
-            deaf, heard = (effect(subject, [parameter], size=NUDGE, only=only) for only in (rows, ~rows))
-            if deaf > HEARD * heard > 0:
-                part = f"{int(missed.sum())} of {len(missed)} {'columns' if axis else 'rows'} of {name}"
-                first = int(missed.nonzero()[0])
-                witness = f"other values in {part}, from {first} on, move the logits, but no gradient reaches them"
-                return [finding("I06", witness, value=0.0, where=owner_of(subject.model, name, own_code=True))]
-    return []
