@@ -11,24 +11,46 @@ from torch.overrides import TorchFunctionMode
 
 from clearhead.doctor.probes.attention import FUSED, WHOLE
 
+Rule = Callable[[int, int], Tensor | None]  # (T_q, T_k) -> True (T_q, T_k) where nothing may be seen; None: no such row
 
-class causally_masked(TorchFunctionMode):  # noqa: N801 - used as a context manager
-    """Every softmax over scores (..., T_q, T_k), and every attention of torch, looks back only."""
+
+class masked_by(TorchFunctionMode):  # noqa: N801 - used as a context manager
+    """Every softmax over scores (..., T_q, T_k), and every attention of torch, hides what a rule says."""
+
+    def __init__(self, rule: Rule) -> None:
+        super().__init__()
+        self.rule = rule
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
         if name == "softmax" and args and isinstance(args[0], Tensor) and args[0].dim() >= 3:
-            args = (_masked(args[0], *args[0].shape[-2:]), *args[1:])
+            args = (_masked(args[0], self.rule), *args[1:])
         elif name == FUSED and len(args) >= 3:
             options = dict(zip(("attn_mask", "dropout_p", "is_causal"), args[3:], strict=False)) | kwargs
             mask, T_q, T_k = options.get("attn_mask"), args[0].shape[-2], args[1].shape[-2]
-            args, kwargs = args[:3], options | {"attn_mask": _as_mask(args[0], mask, T_q, T_k), "is_causal": False}
+            mask = torch.ones(T_q, T_k, dtype=torch.bool).tril() if options.get("is_causal") else mask
+            mask = self._as_mask(args[0], mask, T_q, T_k)
+            args, kwargs = args[:3], options | {"attn_mask": mask, "is_causal": False}
         elif name == WHOLE and len(args) >= 3:
             mask = kwargs.get("attn_mask")  # in bool, True is hidden
             mask = ~mask if mask is not None and mask.dtype == torch.bool else mask
-            mask = _as_mask(args[0], mask, len(args[0]), len(args[1]))
+            mask = self._as_mask(args[0], mask, len(args[0]), len(args[1]))
             kwargs |= {"attn_mask": mask, "is_causal": False}
         return func(*args, **kwargs)
+
+    def _as_mask(self, query: Tensor, mask: Tensor | None, T_q: int, T_k: int) -> Tensor:
+        """The mask that is added to the scores, of a mask that is added or True where a key may be seen."""
+        added = query.new_zeros(T_q, T_k)
+        if mask is not None:
+            added = added + (
+                added.new_zeros(mask.shape).masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else mask
+            )
+        return _masked(added, self.rule)
+
+
+def causally_masked() -> masked_by:
+    """Every attention looks back only."""
+    return masked_by(_future)
 
 
 class _of_nothing(TorchFunctionMode):  # noqa: N801 - used as a context manager
@@ -67,19 +89,12 @@ def _called_within(context: Callable[[], AbstractContextManager[Any]], call: Cal
     return forward
 
 
-def _masked(scores: Tensor, T_q: int, T_k: int) -> Tensor:
-    """Scores whose last queries are those of the last keys; as they are where they cannot be those of one row."""
-    if not 1 < T_q <= T_k:
-        return scores
-    future = torch.ones(T_q, T_k, dtype=torch.bool, device=scores.device).triu(1 + T_k - T_q)
-    return scores.masked_fill(future, float("-inf"))
+def _masked(scores: Tensor, rule: Rule) -> Tensor:
+    """Scores of which some are hidden."""
+    hidden = rule(*scores.shape[-2:])
+    return scores if hidden is None else scores.masked_fill(hidden.to(scores.device), float("-inf"))
 
 
-def _as_mask(query: Tensor, mask: Tensor | None, T_q: int, T_k: int) -> Tensor:
-    """The mask that is added to the scores, of a mask that is added or True where a key may be seen."""
-    added = query.new_zeros(T_q, T_k)
-    if mask is not None:
-        added = added + (
-            added.new_zeros(mask.shape).masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else mask
-        )
-    return _masked(added, T_q, T_k)
+def _future(T_q: int, T_k: int) -> Tensor | None:
+    """What is later, where the last queries are those of the last keys; nothing where they cannot be of one row."""
+    return torch.ones(T_q, T_k, dtype=torch.bool).triu(1 + T_k - T_q) if 1 < T_q <= T_k else None

@@ -1,4 +1,4 @@
-"""Whether a person's code mentions a part of a model anywhere but where it makes it."""
+"""What a person's code beside a model says: where it mentions a part, and how it fills up short rows."""
 
 import inspect
 import re
@@ -14,6 +14,18 @@ SIZE = 1 << 17  # bytes of one of them
 NEXT = re.compile(
     r"\b([\w.]+)\[\s*(\w+) ?:[^\[\]:]+\][^#]{0,160}?\b\1\[\s*\2 ?\+ ?1 ?:"
 )  # text[i:j], text[i + 1:j + 1]
+LENGTH = r"[^\n+]{0,80}\b(len|max\w*|n_?pad\w*|pad_?len\w*)\b[^\n+]{0,80}"
+IN_FRONT = re.compile(  # of the row
+    rf"\]\s*\*\s*{LENGTH}\+\s*[\w(]"  # [0] * (size - len(row)) + row
+    r"|\w\[(\w+)\] = [^\n]+\n(?:[^\n]*\n){0,4}?\s*\2 -= 1\n"  # filled[i] = item, and i counts down
+    r"|\.pad\(\s*\w+,\s*\(\(?[^,()\n]*\blen\([^,\n]*, ?0\)"
+    r"|padding(_side)? ?= ?['\"](left|pre)['\"]"
+    r"|\[-len\(\w+\) ?:\] =|\bleft[-_ ]pad(ded|s)?\b|padded on the left"
+)
+BEHIND = re.compile(
+    r"\+ ?\[[^\]\n]*\] ?\*|\brnn(\.| import )[^\n]*\bpad_sequence\b|\[: ?len\(\w+\)\] ="
+    r"|padding(_side)? ?= ?(True|['\"](right|post|longest|max_length)['\"])"
+)
 
 
 def is_mentioned(model: nn.Module, path: str) -> bool:
@@ -49,6 +61,14 @@ def gives_next(model: nn.Module) -> str | None:
         if len(text) <= SIZE and cls.__name__ in text and imports.search(text) and NEXT.search(text):
             return file.name
     return None
+
+
+def fills_in_front(model: nn.Module) -> str | None:
+    """The file beside a model that puts padding in front of short rows; None if another puts it behind them."""
+    texts = {file: text for file, text in (texts_beside(type(model)) or {}).items() if len(text) <= SIZE}
+    if any(BEHIND.search(text) for text in texts.values()):
+        return None
+    return next((file.name for file in sorted(texts) if IN_FRONT.search(texts[file])), None)
 
 
 def is_used_by_its_class(model: nn.Module, path: str) -> bool:

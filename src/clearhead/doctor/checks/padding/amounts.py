@@ -1,9 +1,11 @@
 """How much padding stands beside a row must not matter, whether a mask or its token tells of it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import parameters_of
@@ -13,10 +15,13 @@ from clearhead.doctor.checks.padding.masks import (
     ROWS,
     Padding,
     PaddingToken,
+    knows_padding,
     padding_masks,
     padding_tokens,
 )
 from clearhead.doctor.probes.attention import attentions
+from clearhead.doctor.probes.masking import masked_by
+from clearhead.doctor.probes.mentions import fills_in_front
 from clearhead.doctor.probes.tensors import change_of
 from clearhead.doctor.spec import Assumption
 
@@ -128,15 +133,18 @@ def own_mixer(subject: Subject) -> str | None:
 
 
 def by_token(padding: PaddingToken) -> list[Finding]:
-    """Three of them must not matter where they would be seen: behind a row, or else in front of it."""
+    """Three of them must not matter where they would be seen: behind a row, or in front of it, where code puts them."""
     subject = padding.subject
     origin, _ = subject.padding(source=padding.source)
     if origin != "you":
         subject.journal.assumptions.append(Assumption("padding", str(padding), (f"{origin} says so",)))
-    subject.journal.paths.append(f"padded with {padding}")
-    if not padding.is_future:
+    file = None if subject.convention.has_source else fills_in_front(subject.original)
+    subject.journal.paths.append(f"padded with {padding}{f' in front, as {file} has it' if file else ''}")
+    if file is None and not padding.is_future:
         return amounts(padding)
-    return [] if subject.convention.has_source else _in_front(padding)  # a target is padded at its end
+    if subject.convention.has_source:
+        return []  # a target is padded at its end
+    return _in_front(padding) or (_attended_in_front(padding, file) if file else [])
 
 
 def where_not_given(subject: Subject, masks: Sequence[tuple[str, bool]]) -> list[Finding]:
@@ -172,3 +180,29 @@ def _in_front(padding: PaddingToken) -> list[Finding]:
         return []
     witness = f"with padding (token {padding.pad}) in front, the logits of the real tokens are NaN"
     return [finding((("M14", 0.9), ("M12", 0.1)), witness, where=padding.first_nan(batch))]
+
+
+def _attended_in_front(padding: PaddingToken, file: str) -> list[Finding]:
+    """Real tokens do not attend to the padding in front of them: to hide it from them moves nothing."""
+    subject = padding.subject
+    batch = subject.inputs(ROWS, salt=5).padded(False, (MORE,) * ROWS, front=True)
+    T = subject.calling.T
+
+    def of_real(T_q: int, T_k: int) -> Tensor | None:
+        if (T_q, T_k) != (T, T):
+            return None
+        return (torch.arange(T)[:, None] >= MORE) & (torch.arange(T) < MORE)
+
+    before = padding.run(batch)
+    with masked_by(of_real):
+        value = change_of(before, padding.run(batch))
+    if not LENGTH_THRESHOLD < value < math.inf:
+        return []
+    witness = (
+        f"with {padding} in front of a row, as {file} has it, real tokens attend to it: "
+        f"to hide it from them moves logits by {value:.1e} of their spread"
+    )
+    is_known = knows_padding(subject) or subject.padding(source=False)[0].endswith("padding_idx")
+    status: Status = "fail" if is_known else "warn"  # else its own code need not want it hidden
+    where = subject.attention_place
+    return [finding("M11", witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status=status)]

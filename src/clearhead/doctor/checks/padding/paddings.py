@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from clearhead.doctor.calling.docs import keeps_by_name, keeps_what_is_true
-from clearhead.doctor.calling.names import LABELS, LENGTHS, PADDING, START, parameters_of
+from clearhead.doctor.calling.names import LABELS, LENGTHS, MASK, PADDING, START, parameters_of
 from clearhead.doctor.calling.outputs import follow
 from clearhead.doctor.checks.base import APART, Causes, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.checks.padding.amounts import (
@@ -117,7 +117,9 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
             return []  # the form that is meant leaves some rows nothing to see
         return _outweighed(best) or _whole(best) or (is_one and not best.is_future and _amounts(best)) or []
     if not inert and name in MASK_NAMES and (expected is None or subject.looks_back_only):
-        return _ignored(subject, masks) or None  # it need not be about padding
+        return _ignored(subject, masks) or _hidden_in_part(subject, masks) or None  # it need not be about padding
+    if not inert and masks[0].form == "lengths" and (unused := _ignored(subject, masks)):
+        return unused
     mask = min((mask for mask in masks if mask in meant), key=lambda mask: mask.moved, default=masks[0])
     if inert:
         polarity = "1 for real tokens" if expected else "True for padding"
@@ -190,11 +192,31 @@ def _ignored(subject: Subject, masks: list[PaddingMask]) -> list[Finding]:
     if not all(torch.equal(mask.run(rows), masks[0].run(whole)) for mask in masks for rows in (batch, whole)):
         return []
     reads_words = subject.convention.reads_words("source" if masks[0].source else "ids")
-    if not reads_words or own_mixer(subject) or not subject.attentions:
+    is_of_rows = masks[0].form == "lengths" or (reads_words and not own_mixer(subject))
+    if not is_of_rows or not subject.attentions:
         return []
     witness = f"whatever is given as {masks[0].names[0]}, no logit moves: the argument is not used"
     causes: Causes = (("S01", 0.6), ("M11", 0.4)) if masks[0].source else (("M11", 1.0),)
     return [finding(causes, witness, value=0.0, where=subject.attention_place)]
+
+
+def _hidden_in_part(subject: Subject, masks: list[PaddingMask]) -> list[Finding]:
+    """What is hidden from all queries of one attention, which shows what the mask is, is read all the same."""
+    named = {*masks[0].names, *dict(subject.convention.call)}
+    if masks[0].is_future or any(MASK.search(p.name) and p.name not in named for p in parameters_of(subject.model)):
+        return []  # another mask may be that of the rest
+    for mask in masks:
+        batch, value = mask.under_padding()[0].rows(torch.zeros(1, dtype=torch.long)), mask.moved
+        keep, maps = batch.kept(mask.source)[0], attentions(mask.operations(batch))
+        hiding = [subject.place_of(a.call).module for a in maps if torch.equal(a.allowed.any(0), keep)]
+        if not hiding:
+            continue
+        where, causes = _blame(mask)
+        witness = f"{hiding[0] or 'an attention'} hides the tokens under {mask.names[0]} ({mask.form}), and to change "
+        witness += f"them moves the logits of real tokens by {value:.1e} of their spread"
+        against = "the attention that hides them"
+        return [finding(causes, witness, value=value, threshold=THRESHOLD, where=where, against=against)]
+    return []
 
 
 def _amounts(mask: PaddingMask) -> list[Finding] | None:

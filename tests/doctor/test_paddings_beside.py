@@ -1,0 +1,164 @@
+"""Padding that is known from the code beside a model, and padding that one part of a model hides and another reads."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearhead.doctor import Report, check
+
+D = 16
+ITEMS = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+class Items(nn.Module):
+    def __init__(self, hides, index=0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.hides = hides
+        self.items, self.places = nn.Embedding(40, 16, padding_idx=index), nn.Embedding(32, 16)
+        self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+        self.head = nn.Linear(16, 40)
+
+    def forward(self, ids):
+        T = ids.shape[1]
+        x = self.items(ids) + self.places.weight[:T]
+        seen = torch.ones(T, T, dtype=torch.bool).tril()[None]
+        if self.hides:
+            seen = seen & (ids != 0)[:, None] | torch.eye(T, dtype=torch.bool)
+        x = x + F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), attn_mask=seen)
+        return self.head(x[:, -1])
+"""
+FRONT = "def fill(row, size):\n    return [0] * (size - len(row)) + row\n"
+BEHIND = "def fill(row, size):\n    return row + [0] * (size - len(row))\n"
+
+
+def examined(folder: Path, beside: str, hides: bool) -> Report:
+    (folder / "items.py").write_text(ITEMS, encoding="utf-8")
+    (folder / "data.py").write_text(beside, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("items", folder / "items.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with patch.dict(sys.modules, {"items": module}):
+        spec.loader.exec_module(module)
+        return check(module.Items(hides), only=["paddings"])
+
+
+def failures(report: Report) -> list[str]:
+    return [finding.id for finding in report.findings if finding.status == "fail"]
+
+
+def test_padding_in_front_is_attended_to(tmp_path: Path) -> None:
+    report = examined(tmp_path, FRONT, hides=False)
+    assert failures(report) == ["M11"]
+    assert "data.py" in report.findings[0].evidence.witness
+
+
+def test_padding_in_front_that_is_hidden_is_no_fault_of_the_last_position(tmp_path: Path) -> None:
+    assert failures(examined(tmp_path, FRONT, hides=True)) == []
+    assert failures(examined(tmp_path, BEHIND, hides=True)) == ["M22"], "behind, the last position is padding"
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "for i in reversed(items):\n    row[at] = i\n    at -= 1\n",
+        "row = np.pad(row, (size - len(row), 0))\n",
+        "tokenizer.padding_side = 'left'\n",
+        "row[-len(items):] = items\n",
+    ],
+)
+def test_ways_to_fill_a_row_in_front(beside: str, tmp_path: Path) -> None:
+    assert failures(examined(tmp_path, beside, hides=False)) == ["M11"]
+
+
+class Pooled(nn.Module):
+    """Frames and their mask, True at padding, to one vector."""
+
+    def __init__(self, pools_all: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.pools_all = pools_all
+        self.inner = nn.Linear(7, D)
+        self.q, self.k, self.v = (nn.Linear(D, D) for _ in range(3))
+        self.head = nn.Linear(D, 5)
+
+    def forward(self, frames: Tensor, mask: Tensor) -> Tensor:
+        x = self.inner(frames)
+        x = x + F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), attn_mask=~mask[:, None])
+        weights = torch.ones_like(x[..., :1]) if self.pools_all else (~mask)[..., None].to(x.dtype)
+        return self.head((x * weights).sum(1) / weights.sum(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("pools_all", "expected"), [(True, ["M22"]), (False, [])])
+def test_what_an_attention_hides_is_pooled(pools_all: bool, expected: list[str]) -> None:
+    assert failures(check(Pooled(pools_all), only=["paddings"])) == expected
+
+
+class Speech(nn.Module):
+    """Frames and their lengths, from which the lengths of the output come, and perhaps a mask."""
+
+    def __init__(self, masks: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.masks = masks
+        self.inner = nn.Linear(7, D)
+        self.mixing = nn.Conv1d(D, D, 1)
+        self.q, self.k, self.v = (nn.Linear(D, D) for _ in range(3))
+        self.head = nn.Linear(D, 5)
+
+    def forward(self, frames: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.mixing(self.inner(frames).transpose(1, 2)).transpose(1, 2)
+        mask = torch.arange(x.shape[1])[None, None] < lengths[:, None, None]
+        x = x + F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), attn_mask=mask if self.masks else None)
+        return self.head(x), lengths // 1
+
+
+@pytest.mark.parametrize(("masks", "expected"), [(True, []), (False, ["M11"])])
+def test_lengths_that_hide_nothing(masks: bool, expected: list[str]) -> None:
+    assert failures(check(Speech(masks), only=["paddings"])) == expected
+
+
+class Translator(nn.Module):
+    """Its encoder hides what `src_mask` says; the memory has a mask of its own, if there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.src, self.tgt, self.places = nn.Embedding(40, D), nn.Embedding(40, D), nn.Embedding(64, D)
+        self.q, self.k, self.v = (nn.Linear(D, D) for _ in range(3))
+        self.head = nn.Linear(D, 40)
+
+    def attend(self, x: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
+        attended = F.scaled_dot_product_attention(self.q(x), self.k(memory), self.v(memory), attn_mask=mask)
+        return x + attended
+
+    def translate(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None, memory_mask: Tensor | None) -> Tensor:
+        x, y = self.src(src) + self.places.weight[: src.shape[1]], self.tgt(tgt) + self.places.weight[: tgt.shape[1]]
+        x = self.attend(x, x, None if src_mask is None else src_mask.expand(-1, src.shape[1], -1))
+        y = self.attend(y, y, torch.ones(tgt.shape[1], tgt.shape[1], dtype=torch.bool).tril())
+        memory_mask = None if memory_mask is None else memory_mask.expand(-1, tgt.shape[1], -1)
+        return self.head(self.attend(y, x, memory_mask))  # type: ignore[no-any-return]
+
+    def forward(self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None) -> Tensor:
+        return self.translate(src, tgt, src_mask, None)
+
+
+class Masked(Translator):
+    def forward(
+        self, src: Tensor, tgt: Tensor, src_mask: Tensor | None = None, kv_mask: Tensor | None = None
+    ) -> Tensor:
+        return self.translate(src, tgt, src_mask, kv_mask)
+
+
+@pytest.mark.parametrize(("model", "expected"), [(Translator, ["S01"]), (Masked, [])])
+def test_a_memory_that_may_have_a_mask_of_its_own(model: type[Translator], expected: list[str]) -> None:
+    assert failures(check(model(), only=["paddings"])) == expected
