@@ -15,7 +15,7 @@ from clearhead.doctor.checks.parts.effects import TARGETS
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.state_guard import in_training
 
-IN_PLACE = re.compile(r"in-?place operation|modified inplace|backward through the graph a second time")
+IN_PLACE = re.compile(r"in-?place operation|modified inplace")
 NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute")
 PROMPT = 3  # tokens
 
@@ -29,15 +29,14 @@ def ordinary_calls(subject: Subject) -> list[Finding]:
 
 
 def _in_training(subject: Subject) -> Iterator[tuple[str, str]]:
-    """In train() two steps have their gradients, in float32 or under autocast, whose casts are copies."""
+    """In train() gradients can be computed, in float32 or under autocast, whose casts are copies."""
     weights, sentence = [p for p in subject.fresh.parameters() if p.requires_grad], ""
     for context in (nullcontext(), torch.autocast(subject.device.type, torch.bfloat16)):
         with in_training(subject.fresh), attempt() as attempted, context:
-            for salt in (31, 32):
-                logits = subject.convention.logits(subject.fresh, subject.inputs(3, salt=salt))
-                if not logits.requires_grad:
-                    return
-                torch.autograd.grad(logits.float().sum(), weights, allow_unused=True)
+            logits = subject.convention.logits(subject.fresh, subject.inputs(subject.convention.at_once or 3))
+            if not logits.requires_grad:
+                return
+            torch.autograd.grad(logits.float().sum(), weights, allow_unused=True)
         if not attempted.failed or not IN_PLACE.search(str(attempted.error)):
             return
         sentence = sentence or attempted.sentence(100)

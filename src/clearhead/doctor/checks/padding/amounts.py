@@ -27,6 +27,7 @@ from clearhead.doctor.spec import Assumption
 
 MORE = 3  # tokens of padding
 POOLED: Causes = (("M22", 0.8), ("M11", 0.2))
+POOLS = {"mean", "sum", "max", "amax"}
 OWN_MIXERS = {"conv1d", "conv2d", "fft", "gru", "lstm", "rnn_tanh"}  # no mask reaches them
 
 
@@ -63,9 +64,8 @@ def amounts(padding: Padding) -> list[Finding]:
         is_deaf = _is_deaf(padding, padded)
         where, causes, status = subject.attention_place, (("M12", 1.0),), "fail" if is_deaf else "warn"
         witness += "; token 0 no longer moves any other's" if is_deaf else ""
-    second = (
-        "" if isinstance(padding, PaddingToken) else "a mask, which says where padding is"
-    )  # a token may be in front
+    second = f"the {where.op} over all of a row" if where.op in POOLS else ""  # a token may be meant for its front
+    second = second if isinstance(padding, PaddingToken) else "a mask, which says where padding is"
     return [
         finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status=status, second=second)
     ]
