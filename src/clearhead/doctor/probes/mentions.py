@@ -63,12 +63,17 @@ def gives_next(model: nn.Module) -> str | None:
     return None
 
 
-def fills_in_front(model: nn.Module) -> str | None:
-    """The file beside a model that puts padding in front of short rows; None if another puts it behind them."""
+def filled_side(model: nn.Module) -> tuple[str, str]:
+    """The file beside a model that fills up short rows, and where it does, "behind" or "front"; empty if none does.
+
+    Where one fills them behind, another that fills them in front is not believed.
+    """
     texts = {file: text for file, text in (texts_beside(type(model)) or {}).items() if len(text) <= SIZE}
-    if any(BEHIND.search(text) for text in texts.values()):
-        return None
-    return next((file.name for file in sorted(texts) if IN_FRONT.search(texts[file])), None)
+    for side, pattern in (("behind", BEHIND), ("front", IN_FRONT)):
+        for file in sorted(texts):
+            if pattern.search(texts[file]):
+                return file.name, side
+    return "", ""
 
 
 def is_used_by_its_class(model: nn.Module, path: str) -> bool:

@@ -21,11 +21,12 @@ from clearhead.doctor.checks.padding.masks import (
 )
 from clearhead.doctor.probes.attention import attentions
 from clearhead.doctor.probes.masking import masked_by
-from clearhead.doctor.probes.mentions import fills_in_front
+from clearhead.doctor.probes.mentions import filled_side
 from clearhead.doctor.probes.tensors import change_of
 from clearhead.doctor.spec import Assumption
 
 MORE = 3  # tokens of padding
+TELLS = "a mask, which says where padding is"  # a token may be meant for another side of a row
 POOLED: Causes = (("M22", 0.8), ("M11", 0.2))
 POOLS = {"mean", "sum", "max", "amax"}
 OWN_MIXERS = {"conv1d", "conv2d", "fft", "gru", "lstm", "rnn_tanh"}  # no mask reaches them
@@ -64,8 +65,13 @@ def amounts(padding: Padding) -> list[Finding]:
         is_deaf = _is_deaf(padding, padded)
         where, causes, status = subject.attention_place, (("M12", 1.0),), "fail" if is_deaf else "warn"
         witness += "; token 0 no longer moves any other's" if is_deaf else ""
-    second = f"the {where.op} over all of a row" if where.op in POOLS else ""  # a token may be meant for its front
-    second = second if isinstance(padding, PaddingToken) else "a mask, which says where padding is"
+    file, side = filled_side(subject.original) if isinstance(padding, PaddingToken) else ("", "")
+    if where.op in POOLS:
+        second = f"the {where.op} over all of a row"  # wherever the padding is
+    elif isinstance(padding, PaddingToken):  # which may be meant for the front of a row
+        second = f"{file}, which fills rows behind" if side == "behind" else ""
+    else:
+        second = TELLS
     return [
         finding(causes, witness, value=value, threshold=LENGTH_THRESHOLD, where=where, status=status, second=second)
     ]
@@ -138,13 +144,14 @@ def by_token(padding: PaddingToken) -> list[Finding]:
     origin, _ = subject.padding(source=padding.source)
     if origin != "you":
         subject.journal.assumptions.append(Assumption("padding", str(padding), (f"{origin} says so",)))
-    file = None if subject.convention.has_source else fills_in_front(subject.original)
-    subject.journal.paths.append(f"padded with {padding}{f' in front, as {file} has it' if file else ''}")
-    if file is None and not padding.is_future:
+    file, side = ("", "") if subject.convention.has_source else filled_side(subject.original)
+    is_in_front = side == "front"
+    subject.journal.paths.append(f"padded with {padding}{f' in front, as {file} has it' if is_in_front else ''}")
+    if not is_in_front and not padding.is_future:
         return amounts(padding)
     if subject.convention.has_source:
         return []  # a target is padded at its end
-    return _in_front(padding) or (_attended_in_front(padding, file) if file else [])
+    return _in_front(padding) or (_attended_in_front(padding, file) if is_in_front else [])
 
 
 def where_not_given(subject: Subject, masks: Sequence[tuple[str, bool]]) -> list[Finding]:

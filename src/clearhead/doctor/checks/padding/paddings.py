@@ -11,6 +11,7 @@ from clearhead.doctor.calling.outputs import follow
 from clearhead.doctor.checks.base import APART, Causes, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.checks.padding.amounts import (
     POOLED,
+    TELLS,
     amounts,
     by_token,
     own_mixer,
@@ -133,7 +134,7 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     witness += f"; {mixer} mixes tokens without a mask" if mixer else ""
     where, causes = _blame(mask)
     status = "warn" if mixer or _hides_before(mask) or _may_be_no_mask(mask) else "fail"
-    return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=where, status=status)]
+    return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=where, status=status, second=TELLS)]
 
 
 def _may_be_no_mask(mask: PaddingMask) -> bool:
@@ -215,7 +216,7 @@ def _hidden_in_part(subject: Subject, masks: list[PaddingMask]) -> list[Finding]
         witness = f"{hiding[0] or 'an attention'} hides the tokens under {mask.names[0]} ({mask.form}), and to change "
         witness += f"them moves the logits of real tokens by {value:.1e} of their spread"
         against = "the attention that hides them"
-        return [finding(causes, witness, value=value, threshold=THRESHOLD, where=where, against=against)]
+        return [finding(causes, witness, value=value, threshold=THRESHOLD, where=where, against=against, second=TELLS)]
     return []
 
 

@@ -58,10 +58,10 @@ def _passed_by(subject: Subject) -> list[Finding]:
     sums = {id(calls[index]) for index in residuals}
     for index, call in enumerate(calls):
         for carried, branch in permutations(addends(call), 2):
-            way = flow.way_back(carried, index, lambda before: id(before) in sums)
-            if not _has_norm(calls, way[:-1]) or any(calls[at].name in LINEAR | PRODUCTS for at in way[:-1]):
+            steps = flow.way_back(carried, index, lambda before: id(before) in sums)
+            if not _has_norm(calls, steps[:-1]) or any(calls[at].name in LINEAR | PRODUCTS for at in steps[:-1]):
                 continue
-            skip, summed = residuals[way[-1]], calls[way[-1]]
+            skip, summed = residuals[steps[-1]], calls[steps[-1]]
             if any(flow.comes_from(branch, index, output) for output in made_by(summed)):
                 continue
             alone = next(part for part in addends(summed) if part is not skip)
