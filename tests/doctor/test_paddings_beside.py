@@ -81,7 +81,7 @@ def test_ways_to_fill_a_row_in_front(beside: str, tmp_path: Path) -> None:
 
 
 class Pooled(nn.Module):
-    """Frames and their mask, True at padding, to one vector."""
+    """Frames and a mask, of which nothing says what it means, to one vector."""
 
     def __init__(self, pools_all: bool) -> None:
         super().__init__()
