@@ -140,12 +140,12 @@ class Mapped(Waved):
 
     def __init__(self, table: Tensor, *, time_first: bool) -> None:
         super().__init__()
-        self.pe = table
-        self.time_first, self.map = time_first, nn.Linear(D, D)
+        del self.pe
+        self.numbers, self.time_first, self.map = table, time_first, nn.Linear(D, D)
 
     def forward(self, ids: Tensor) -> Tensor:
         frames = self.tokens(ids)[:, ::2].transpose(0, 1)
-        waves = self.pe[: len(frames), None].expand_as(frames) * 1.0
+        waves = self.numbers[: len(frames), None].expand_as(frames) * 1.0
         x, mapped = frames.transpose(0, 1), self.map(waves if self.time_first else waves.transpose(0, 1))
         x = x + (mapped.transpose(0, 1) if self.time_first else mapped)
         logits: Tensor = self.head(torch.tanh(x).cumsum(1).repeat_interleave(2, 1)[:, : ids.shape[1]])
