@@ -130,3 +130,29 @@ def test_a_decoders_embeddings_stand_before_its_own_attention(drops: bool, statu
 )
 def test_a_stack_may_end_with_a_norm_that_is_dropped(between: nn.Module, drops: bool, status: list[str]) -> None:
     assert statuses(TwoStacks(between, drops)) == status
+
+
+class Composed(Layer):
+    """One sublayer, of an attention and a map behind it; what it reads is dropped, and what it carries on is not."""
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        h = self.drop(x)
+        return x + self.mlp(self.ln2(self.drop(self.attention(h, h))))  # type: ignore[no-any-return]
+
+
+class Reader(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embeddings, self.ln, self.head = Embeddings(), nn.LayerNorm(D), nn.Linear(D, V)
+        self.layers = nn.ModuleList(Composed(causal=True, reads=False, drops=False) for _ in range(LAYERS))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.embeddings(ids)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(self.ln(x))  # type: ignore[no-any-return]
+
+
+def test_what_a_branch_reads_may_be_dropped() -> None:
+    assert "N10" not in {finding.id for finding in check(Reader(), only=["N10"]).findings}

@@ -26,6 +26,7 @@ CAUSAL_WORDS = re.compile(r"causal|autoregressive|next[- ]token|\btri[lu]_?\b|su
 ENCODER_WORDS = re.compile(  # self.classifier may be any head
     r"\bmlm\b|masked language|mask_token|bidirectional|fill[- ]in|(?<!self\.)classif", re.I
 )
+DOCSTRING = re.compile(r'"{3}.*?"{3}', re.S)
 GENERATES = (r"\[:,\s*-1\b", r"multinomial|argmax|topk", r"\bcat\(|append\(")  # all of them, in one function
 MEANT = re.compile("'(causal|tri[lu]_?|subsequent)'")
 CAUSAL_METHODS = ("generate", "sample", "generate_text", "decode_step", "new_cache", "init_cache")
@@ -60,9 +61,13 @@ class Hints:
 
     @property
     def means_a_mask(self) -> bool:
-        """Whether its code mentions a causal mask, and nothing suggests that it is bidirectional."""
+        """Whether its code mentions a causal mask, and nothing suggests that it is bidirectional.
+
+        A docstring may only say what an argument is for, as that of an attention which others wrote.
+        """
         is_causal = all(kind == "causal" for kind, _, _ in self.votes)
-        return is_causal and any(MEANT.search(why) for _, _, why in self.votes)
+        is_mentioned = any(MEANT.search(why) for _, _, why in self.votes)
+        return is_causal and is_mentioned and CAUSAL_WORDS.search(DOCSTRING.sub("", self.code)) is not None
 
     @property
     def sure(self) -> bool:

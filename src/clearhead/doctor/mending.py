@@ -35,7 +35,11 @@ def mended(subject: Subject, check: str, findings: Sequence[Finding], undo: Exit
     if check == "dependencies" and subject.kind == "causal" and subject.matrix.alive.triu(1).any():
         with causally_masked():
             fits = subject.run(subject.inputs(2)).isfinite().all()  # not every layout of scores can be masked so
-        return _within(subject, causally_masked, undo) if fits else None
+        if not fits:
+            return None
+        masked = _within(subject, causally_masked, undo)
+        vars(masked)["assumed_kind"] = subject.assumed_kind  # a mask of ours suggests nothing
+        return masked
     modules = [module for copy in (subject.model, subject.fresh) for module in copy.modules()]
     attentions = [module for module in modules if isinstance(module, nn.MultiheadAttention)]
     if attentions and any((fault.id, fault.where.class_name) == ("A10", "MultiheadAttention") for fault in findings):

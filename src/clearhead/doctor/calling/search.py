@@ -84,6 +84,7 @@ def find_convention(
             f"no way was found to call {name} {problem}; put this beside your model, "
             f"change one line, and examine 'adapted' instead:{ADAPTER}"
         )
+    known = _with_finite_masks(model, known)
     if known.convention.gives != "tokens":
         return _with_axes(model, known)
     known = known if spec.time_first is not None else _with_order(model, known, usual)
@@ -135,6 +136,20 @@ def _choose(model: nn.Module, spec: Spec, calls: Iterable[WorkingCall]) -> Worki
             break
     chosen = best.get(True) or best.get(False)
     return chosen and chosen[1]
+
+
+def _with_finite_masks(model: nn.Module, known: WorkingCall) -> WorkingCall:
+    """If its logits are no numbers: with masks that say the same as booleans or fractions, and make numbers of them."""
+    if not _mentions(known.convention, "keep: 1 keeps"):
+        return known
+    for form in ("1 keeps", "True keeps", "1.0 keeps"):  # ~1 is -2, which is true
+        call = tuple((name, filler.replace("keep: 1 keeps", f"keep: {form}")) for name, filler in known.convention.call)
+        tried = replace(known, convention=replace(known.convention, call=call))
+        with attempt() as attempted:
+            finite = bool(tried.convention.logits(model, known.inputs).isfinite().all())
+        if not attempted.failed and finite:
+            return tried
+    return known
 
 
 def _with_causal_mask(model: nn.Module, known: WorkingCall) -> WorkingCall:

@@ -157,8 +157,10 @@ def rows(subject: Subject) -> list[Finding]:
     if mixed := _first_mixed(subject, inputs):
         others = subject.inputs(count + 2, salt=3)  # a mask for tokens may be laid over as many rows
         with attempt() as attempted:
-            if subject.convention.at_once or _first_mixed(subject, others):
-                return [_mixed(subject, inputs, *mixed)]
+            if subject.convention.at_once:
+                return [_mixed(subject, inputs, *mixed, second="")]
+            if _first_mixed(subject, others):
+                return [_mixed(subject, inputs, *mixed, second=f"a batch of {count + 2} rows, which meet as well")]
         what = "it does not run" if attempted.failed else "no row moves another"
         raise Skipped(f"rows meet in a batch of {count}, but with {count + 2} rows {what}")
     return _mixed_by_special_tokens(subject, inputs) or (
@@ -200,7 +202,7 @@ def _first_mixed(subject: Subject, inputs: Inputs) -> tuple[Inputs, int, Tensor]
     return None
 
 
-def _mixed(subject: Subject, inputs: Inputs, changed: Inputs, row: int, moved: Tensor) -> Finding:
+def _mixed(subject: Subject, inputs: Inputs, changed: Inputs, row: int, moved: Tensor, *, second: str) -> Finding:
     others = torch.arange(len(moved)) != row
     reading = row_reading(len(moved))
     leak = locate(subject.model, subject.run, inputs, changed, reading, lambda alive: bool(alive[others].any()))
@@ -221,7 +223,7 @@ def _mixed(subject: Subject, inputs: Inputs, changed: Inputs, row: int, moved: T
         causes = (("M15", 0.6), ("A10", 0.2), ("N02", 0.2))
     value = float(moved.max())
     witness = f"changing the tokens of row {row} moves the logits of row {int(moved.argmax())} by {value:.1e}"
-    return finding(causes, witness, value=value, threshold=MOVED, where=where, status=status)
+    return finding(causes, witness, value=value, threshold=MOVED, where=where, status=status, second=second)
 
 
 def _chooses(leak: Located, module: nn.Module | None) -> bool:

@@ -199,7 +199,9 @@ class without_dropout(TorchFunctionMode):  # noqa: N801 - used as a context mana
         call = ModuleCall(name, [], [], options={"args": args, "kwargs": kwargs})
         if name not in ATTENDING and name != "alpha_dropout_":
             self._note(call, dropout_probability(call))
-            return call.argument(0, "input")
+            tensor = call.argument(0, "input")
+            in_place = name.endswith("_") or kwargs.get("inplace") or call.argument(3, "inplace", False)
+            return tensor if in_place else tensor.view_as(tensor)  # who reads what was not dropped can be told
         if name == "scaled_dot_product_attention":
             self._note(call, call.argument(4, "dropout_p", 0.0))
             causal = {"is_causal": args[5]} if len(args) > 5 else {}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import POSITION_TABLE
@@ -133,10 +133,10 @@ def _is_known_later(subject: Subject) -> bool:
     return False
 
 
-def _self_attentions(subject: Subject, inputs: Inputs) -> list[AttentionCall]:
-    """Those among the tokens of one row whose scores are known."""
+def _self_attentions(subject: Subject, inputs: Inputs, model: nn.Module | None = None) -> list[AttentionCall]:
+    """Those among the tokens of one row whose scores are known; of the perturbed copy or of another."""
     shape = (subject.calling.T, subject.calling.T)
-    maps = attentions(subject.operations(inputs))
+    maps = attentions(subject.operations(inputs, model=model))
     return [attention for attention in maps if attention.allowed.shape == shape and attention.scores is not None]
 
 
@@ -192,9 +192,12 @@ def _rotation(subject: Subject, call: ModuleCall) -> list[Finding]:
     causes: Causes = (("P06", 0.8), ("P05", 0.2)) if one_sided else (("P05", 0.7), ("P06", 0.3))
     if worst / spread < ROUNDED:
         causes = (("P08", 0.7), ("P05", 0.2), ("P06", 0.1))
-    return [
-        finding(causes, witness, value=worst / spread, threshold=UNEVEN, where=place_of_call(call), against=ROTATION)
-    ]
+    value, where = worst / spread, place_of_call(call)
+    fresh = next(iter(_self_attentions(subject, equal, subject.fresh)), first).scores
+    second = ""  # a gain for each channel behind the rotation begins with ones
+    if fresh is not None and _unevenness(fresh.double(), visible)[0] >= UNEVEN * float(fresh[:, visible].std()):
+        second = "a fresh model, whose scores do the same"
+    return [finding(causes, witness, value=value, threshold=UNEVEN, where=where, against=ROTATION, second=second)]
 
 
 def _unevenness(scores: Tensor, visible: Tensor) -> tuple[float, tuple[int, int]]:

@@ -165,13 +165,13 @@ def where_not_given(subject: Subject, masks: Sequence[tuple[str, bool]]) -> list
     safe = {mask.source for mask in padding_masks(subject)}
     for padding in padding_tokens(subject):
         names = {name for name, of_source in masks if of_source == padding.source}
-        if names and names <= optional and not padding.is_future and _hides_padding(padding):
+        if names and names <= optional and not padding.is_future and hides_padding(padding):
             faults = by_token(padding)
             findings += [replace(fault, status="warn") for fault in faults] if padding.source in safe else faults
     return findings
 
 
-def _hides_padding(padding: PaddingToken) -> bool:
+def hides_padding(padding: PaddingToken) -> bool:
     """Whether any attention hides the padding among its keys."""
     _, padded = beside_padding(padding)
     n = padded.tokens(padding.source).shape[1]

@@ -14,6 +14,7 @@ from clearhead.doctor.checks.padding.amounts import (
     TELLS,
     amounts,
     by_token,
+    hides_padding,
     own_mixer,
     pooled_at,
     where_not_given,
@@ -133,7 +134,9 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     witness = f"changing the tokens under {name} moves the logits of real tokens by {mask.moved:.1e} of their spread"
     witness += f"; {mixer} mixes tokens without a mask" if mixer else ""
     where, causes = _blame(mask)
-    status = "warn" if mixer or _hides_before(mask) or _may_be_no_mask(mask) else "fail"
+    is_told_by_token = any(hides_padding(token) for token in padding_tokens(subject) if token.source == source)
+    is_sure = not (mixer or is_told_by_token or _hides_before(mask) or _may_be_no_mask(mask))
+    status = "fail" if is_sure else "warn"
     return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=where, status=status, second=TELLS)]
 
 
