@@ -96,10 +96,8 @@ def test_cross_attention_weights_are_those_that_were_used(options: dict[str, Any
 @pytest.mark.parametrize("name", POSITIONS)
 def test_self_attention_weights_too(name: str) -> None:
     attention, x = make_attention(n_kv_heads=2, projections=ProjectionConfig(qk_norm=RMSNorm)), draw(2, T_Q, D)
-    kind_of_positions, positions = (
-        POSITIONS[name](PositionOptions(d_model=D, n_heads=H, block_size=16, rotary_width=D // H)),
-        range(T_Q),
-    )
+    position_options = PositionOptions(d_model=D, n_heads=H, block_size=16, rotary_width=D // H)
+    kind_of_positions, positions = randomized(POSITIONS[name](position_options)), range(T_Q)
     for mask in ("causal", attention_mask(positions, positions, causal=True, window=2)):
         options: dict[str, Any] = {
             "mask": mask,

@@ -152,3 +152,8 @@ def test_rotary_positions_leave_the_rest_of_a_head_alone() -> None:
     turned = RotaryPositions(OPTIONS).rotate(range(5), CPU)(x)
     assert torch.equal(turned[..., 8:], x[..., 8:])
     assert torch.equal(turned[..., :8], RotaryPositions(OPTIONS).rotate(range(5), CPU)(x[..., :8]))
+
+
+@pytest.mark.parametrize("kind", POSITIONS)
+def test_without_a_model_that_draws_them_weights_are_zero(kind: str) -> None:
+    assert all(not parameter.any() for parameter in POSITIONS[kind](OPTIONS).parameters())

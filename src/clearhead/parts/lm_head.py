@@ -30,7 +30,7 @@ class LMHead(nn.Module):
         """
         super().__init__()
         self.transform = transform if transform is not None else nn.Identity()
-        self.weight = None if tied else nn.Parameter(torch.empty(vocab_size, d_model))
+        self.weight = None if tied else nn.Parameter(torch.zeros(vocab_size, d_model))
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if bias else None
         self.scale = d_model**-0.5 if scaled else 1.0
 

@@ -73,7 +73,7 @@ class LearnedPositions(PositionEncoding):
 
     def __init__(self, options: PositionOptions) -> None:
         super().__init__(options)
-        self.weight = nn.Parameter(torch.empty(options.block_size, options.d_model))
+        self.weight = nn.Parameter(torch.zeros(options.block_size, options.d_model))
 
     def add(self, x: Tensor, positions: Positions) -> Tensor:
         return x + _look_up(self.weight, positions)
@@ -171,7 +171,7 @@ class RelativePositions(PositionEncoding):
 
     def __init__(self, options: PositionOptions) -> None:
         super().__init__(options)
-        self.weight = nn.Parameter(torch.empty(options.relative_buckets, options.n_heads))
+        self.weight = nn.Parameter(torch.zeros(options.relative_buckets, options.n_heads))
         self.max_distance, self.causal = options.relative_max_distance, options.causal
 
     def bias(self, query: Positions, key: Positions, device: torch.device) -> Tensor:
