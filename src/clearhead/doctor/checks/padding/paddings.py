@@ -134,10 +134,18 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     witness = f"changing the tokens under {name} moves the logits of real tokens by {mask.moved:.1e} of their spread"
     witness += f"; {mixer} mixes tokens without a mask" if mixer else ""
     where, causes = _blame(mask)
-    is_told_by_token = any(hides_padding(token) for token in padding_tokens(subject) if token.source == source)
-    is_sure = not (mixer or is_told_by_token or _hides_before(mask) or _may_be_no_mask(mask))
+    is_sure = not (mixer or _is_told_by_token(mask) or _hides_before(mask) or _may_be_no_mask(mask))
     status = "fail" if is_sure else "warn"
     return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=where, status=status, second=TELLS)]
+
+
+def _is_told_by_token(mask: PaddingMask) -> bool:
+    """Whether the model finds padding by its token, and hides it everywhere: then it need not read the mask."""
+    for token in padding_tokens(mask.subject):
+        with attempt():
+            if token.source == mask.source and hides_padding(token) and not amounts(token):
+                return True
+    return False
 
 
 def _may_be_no_mask(mask: PaddingMask) -> bool:
