@@ -75,6 +75,29 @@ def test_an_ordinary_call_that_raises(model: nn.Module, word: str | None) -> Non
         assert word in report["V03"].evidence.witness
 
 
+class Whole(Writer):
+    """It reads whole rows alone, and says so where it writes."""
+
+    def generate(self, ids: Tensor, max_new_tokens: int) -> Tensor:
+        raise ValueError(f"fill the row up to {T} first")
+
+
+class Later(Writer):
+    """What it asks for is set by the script that trains it."""
+
+    def forward(self, ids: Tensor, targets: Tensor | None = None) -> Any:
+        logits, _ = super().forward(ids)
+        return logits, None if targets is None else self.criterion(logits.view(-1, V), targets.view(-1))
+
+
+def test_what_a_model_wishes_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "V03" not in check(Whole(cuts=False), only=["ordinary calls"])
+    assert "V03" in check(Later(), only=["ordinary calls"])
+    texts = {Path("train.py"): "model.criterion = nn.CrossEntropyLoss()"}
+    monkeypatch.setattr("clearhead.doctor.probes.mentions.texts_beside", lambda _: texts)
+    assert "V03" not in check(Later(), only=["ordinary calls"])
+
+
 class Translator(nn.Module):
     """Its cross-attention has the decoder's mask, or the target is read nowhere, or both are looked back upon."""
 

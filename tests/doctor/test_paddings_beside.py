@@ -80,6 +80,27 @@ def test_ways_to_fill_a_row_in_front(beside: str, tmp_path: Path) -> None:
     assert failures(examined(tmp_path, beside, hides=False)) == ["M11"]
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "tokenizer.padding_side = 'left'\nbatch = tokenizer(texts, padding=True)\n",
+        FRONT + "channels = [64] + [128] * 3\n",
+        FRONT + BEHIND,
+        "+[+[" * (1 << 15),
+        "a.a." * (1 << 15),
+        "rnn." * (1 << 15),
+        "\n" * (1 << 17),
+    ],
+    ids=["a tokenizer's padding", "lists", "both", "brackets", "names", "libraries", "lines"],
+)
+def test_what_tells_no_side_makes_no_failure_and_takes_no_time(beside: str, tmp_path: Path) -> None:
+    assert failures(examined(tmp_path, beside, hides=True)) == []
+
+
+def test_a_comment_fills_no_row(tmp_path: Path) -> None:
+    assert failures(examined(tmp_path, "# left_padded rows: row = [0] * (size - len(row)) + row\n", hides=False)) == []
+
+
 class Pooled(nn.Module):
     """Frames and a mask, of which nothing says what it means, to one vector."""
 

@@ -58,3 +58,26 @@ def test_a_sublayer_reads_the_sum(reads: str) -> None:
     report = check(Model(reads), only=["streams"])
     expected = [("N04", "fail", "layers.0")] if reads == "branch" else []
     assert [(finding.id, finding.status, finding.where.module) for finding in report.findings] == expected, str(report)
+
+
+class ResiDual(nn.Module):
+    """Each branch is added to two streams, of which one is normalized at once and one at the end (Xie et al. 2023)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.places, self.head = nn.Embedding(V, D), nn.Embedding(64, D), nn.Linear(D, V)
+        maps = (nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D)) for _ in range(LAYERS))
+        self.sublayers = nn.ModuleList(part for mlp in maps for part in (Attention(), mlp))
+        self.norms, self.norm = nn.ModuleList(nn.LayerNorm(D) for _ in self.sublayers), nn.LayerNorm(D)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = dual = self.words(ids) + self.places.weight[: ids.shape[1]]
+        for sublayer, norm in zip(self.sublayers, self.norms, strict=True):
+            branch = sublayer(x)
+            x, dual = norm(x + branch), dual + branch
+        return self.head(x + self.norm(dual))  # type: ignore[no-any-return]
+
+
+def test_a_branch_may_be_added_to_two_streams() -> None:
+    assert "N04" not in {finding.id for finding in check(ResiDual(), only=["streams"]).findings}

@@ -14,7 +14,7 @@ from clearhead.doctor.calling.inputs import role_of
 from clearhead.doctor.calling.names import code_of
 from clearhead.doctor.calling.settings import setting
 from clearhead.doctor.probes.dependency import shape_of
-from clearhead.doctor.probes.mentions import gives_next
+from clearhead.doctor.probes.mentions import file_that_shifts
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.spec import Assumption, Kind
 
@@ -110,7 +110,7 @@ def hints_of(model: nn.Module) -> Hints:
     if triangle:
         votes.append(("causal", 2, f"its buffer {triangle} is a triangle"))
     is_open = sum(weight for _, weight, _ in votes) < 2 and all(kind == "causal" for kind, _, _ in votes)
-    if is_open and (file := gives_next(model)):
+    if is_open and (file := file_that_shifts(model)):
         votes.append(("causal", 2, f"{file} cuts its targets one token behind its rows"))
     return Hints(tuple(votes), bool(of_transformers), code)
 

@@ -55,7 +55,7 @@ def mended(subject: Subject, check: str, findings: Sequence[Finding], undo: Exit
 
 
 def _with_copies(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of a call, with its own copy of each tensor."""
+    """Arguments of a call, with copies of the tensors that it is given directly."""
     copies = {name: value.clone() if isinstance(value, Tensor) else value for name, value in named.items()}
     return tuple(value.clone() if isinstance(value, Tensor) else value for value in args), copies
 

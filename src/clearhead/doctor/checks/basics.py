@@ -173,13 +173,15 @@ def _mixed_by_special_tokens(subject: Subject, inputs: Inputs) -> list[Finding]:
     V, is_known = subject.calling.vocab_size, subject.convention.reads_words("ids")
     named = {n: t for n, t in subject.settings.items() if n.endswith("_token_id") and isinstance(t, int)}
     special = sorted({t for t in named.values() if is_known and 0 <= t < V and t != subject.pad_id})
+    if not special:
+        return []
     ids, T = inputs.ids.clone(), inputs.ids.shape[1]
     for row in range(1, len(ids)):
         for number, token in enumerate(special):
             ids[row, [(2 * row + 3 * number) % T, (2 * row + 3 * number + T // 2) % T]] = token
-    before, after = (subject.run(batch)[0] for batch in (inputs, replace(inputs, ids=ids)))
-    value = change_of(before, after)
-    if not special or not value > MOVED:
+    with attempt() as attempted:  # it may want as many of them in each row
+        value = change_of(*(subject.run(batch)[0] for batch in (inputs, replace(inputs, ids=ids))))
+    if attempted.failed or not value > MOVED:
         return []
     witness = f"special tokens in other rows, {special} of its config, move the logits of row 0 by {value:.1e}"
     return [finding((("M15", 0.7), ("A10", 0.3)), witness, value=value, threshold=MOVED, where=subject.attention_place)]

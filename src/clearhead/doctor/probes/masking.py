@@ -28,7 +28,8 @@ class masked_by(TorchFunctionMode):  # noqa: N801 - used as a context manager
         elif name == FUSED and len(args) >= 3:
             options = dict(zip(("attn_mask", "dropout_p", "is_causal"), args[3:], strict=False)) | kwargs
             mask, T_q, T_k = options.get("attn_mask"), args[0].shape[-2], args[1].shape[-2]
-            mask = torch.ones(T_q, T_k, dtype=torch.bool).tril() if options.get("is_causal") else mask
+            triangle = torch.ones(T_q, T_k, dtype=torch.bool, device=args[0].device).tril()
+            mask = triangle if options.get("is_causal") else mask
             mask = self._as_mask(args[0], mask, T_q, T_k)
             args, kwargs = args[:3], options | {"attn_mask": mask, "is_causal": False}
         elif name == WHOLE and len(args) >= 3:

@@ -11,20 +11,22 @@ from clearhead.doctor.calling.names import is_of_a_library
 
 FILES = 300  # of Python that are read at most
 SIZE = 1 << 17  # bytes of one of them
-NEXT = re.compile(
-    r"\b([\w.]+)\[\s*(\w+) ?:[^\[\]:]+\][^#]{0,160}?\b\1\[\s*\2 ?\+ ?1 ?:"
-)  # text[i:j], text[i + 1:j + 1]
+LINE = 300  # characters of a line that is looked at: no pattern below takes long then
+COMMENT = re.compile(r"#[^\n]*")
+NEXT = re.compile(  # text[i:j], text[i + 1:j + 1]
+    r"(?<![\w.])([\w.]{1,80})\[\s{0,8}(\w{1,40}) ?:[^\[\]:]{1,80}\][^#]{0,160}?\b\1\[\s{0,8}\2 ?\+ ?1 ?:"
+)
 LENGTH = r"[^\n+]{0,80}\b(len|max\w*|n_?pad\w*|pad_?len\w*)\b[^\n+]{0,80}"
 IN_FRONT = re.compile(  # of the row
     rf"\]\s*\*\s*{LENGTH}\+\s*[\w(]"  # [0] * (size - len(row)) + row
     r"|\w\[(\w+)\] = [^\n]+\n(?:[^\n]*\n){0,4}?\s*\2 -= 1\n"  # filled[i] = item, and i counts down
     r"|\.pad\(\s*\w+,\s*\(\(?[^,()\n]*\blen\([^,\n]*, ?0\)"
     r"|padding(_side)? ?= ?['\"](left|pre)['\"]"
-    r"|\[-len\(\w+\) ?:\] =|\bleft[-_ ]pad(ded|s)?\b|padded on the left"
+    r"|\[-len\(\w+\) ?:\] =|\bleft_pad(ded|s)?\b"
 )
 BEHIND = re.compile(
-    r"\+ ?\[[^\]\n]*\] ?\*|\brnn(\.| import )[^\n]*\bpad_sequence\b|\[: ?len\(\w+\)\] ="
-    r"|padding(_side)? ?= ?(True|['\"](right|post|longest|max_length)['\"])"
+    rf"\+ ?\[[^\]\n]{{0,80}}\] ?\*{LENGTH}|\brnn(\.| import )[^\n]*\bpad_sequence\b|\[: ?len\(\w+\)\] ="
+    r"|padding(_side)? ?= ?['\"](right|post)['\"]"
 )
 
 
@@ -39,7 +41,7 @@ def is_mentioned(model: nn.Module, path: str) -> bool:
 
 
 def texts_beside(cls: type) -> dict[Path, str] | None:
-    """Every Python file around a class; None of classes of installed packages, and in too large a folder."""
+    """Every Python file around a class; None of installed classes, too large a folder or file."""
     try:
         home = Path(inspect.getfile(cls)).resolve()
     except (TypeError, OSError):
@@ -48,17 +50,33 @@ def texts_beside(cls: type) -> dict[Path, str] | None:
         return None
     here = Path.cwd().resolve()
     files = [*islice((here if home.is_relative_to(here) else home.parent).rglob("*.py"), FILES + 1)]
-    if len(files) > FILES:
+    whole = [file for file in {home, *files} if file.is_file()]
+    if len(files) > FILES or any(file.stat().st_size > SIZE for file in whole):
         return None
-    return {file: file.read_text(encoding="utf-8", errors="replace") for file in {home, *files} if file.is_file()}
+    return {file: file.read_text(encoding="utf-8", errors="replace") for file in whole}
 
 
-def gives_next(model: nn.Module) -> str | None:
+def _code_beside(cls: type) -> dict[Path, str]:
+    """The same without comments and long lines, in the order of the files."""
+    texts = texts_beside(cls) or {}
+    return {
+        file: "".join(f"{line}\n" for line in COMMENT.sub("", texts[file]).splitlines() if len(line) <= LINE)
+        for file in sorted(texts)
+    }
+
+
+def is_set_beside(model: nn.Module, name: str) -> bool:
+    """Whether code beside a model sets an attribute of this name from outside, as `model.criterion = loss` does."""
+    setting = re.compile(rf"(?<!self)\.{re.escape(name)}\s{{0,8}}=(?!=)")
+    return any(setting.search(text) for text in _code_beside(type(model)).values())
+
+
+def file_that_shifts(model: nn.Module) -> str | None:
     """The file beside a model that imports its class, and cuts its targets one token behind its rows; else None."""
     cls = type(model)
-    imports = re.compile(rf"^\s*(from|import)\b.*\b{re.escape(cls.__module__.rpartition('.')[2])}\b", re.M)
-    for file, text in sorted((texts_beside(cls) or {}).items()):
-        if len(text) <= SIZE and cls.__name__ in text and imports.search(text) and NEXT.search(text):
+    imports = re.compile(rf"^[ \t]*(from|import)\b.*\b{re.escape(cls.__module__.rpartition('.')[2])}\b", re.M)
+    for file, text in _code_beside(cls).items():
+        if cls.__name__ in text and imports.search(text) and NEXT.search(text):
             return file.name
     return None
 
@@ -66,14 +84,12 @@ def gives_next(model: nn.Module) -> str | None:
 def filled_side(model: nn.Module) -> tuple[str, str]:
     """The file beside a model that fills up short rows, and where it does, "behind" or "front"; empty if none does.
 
-    Where one fills them behind, another that fills them in front is not believed.
+    Where both are done, neither is believed.
     """
-    texts = {file: text for file, text in (texts_beside(type(model)) or {}).items() if len(text) <= SIZE}
-    for side, pattern in (("behind", BEHIND), ("front", IN_FRONT)):
-        for file in sorted(texts):
-            if pattern.search(texts[file]):
-                return file.name, side
-    return "", ""
+    texts, sides = _code_beside(type(model)), {"behind": BEHIND, "front": IN_FRONT}
+    files = {side: next((f.name for f in texts if sides[side].search(texts[f])), "") for side in sides}
+    filled = [(file, side) for side, file in files.items() if file]
+    return filled[0] if len(filled) == 1 else ("", "")
 
 
 def is_used_by_its_class(model: nn.Module, path: str) -> bool:

@@ -140,7 +140,7 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
 
 
 def _is_told_by_token(mask: PaddingMask) -> bool:
-    """Whether the model finds padding by its token, and hides it everywhere: then it need not read the mask."""
+    """Whether some attention hides a token of padding, whose amount changes nothing: no mask need be read then."""
     for token in padding_tokens(mask.subject):
         with attempt():
             if token.source == mask.source and hides_padding(token) and not amounts(token):

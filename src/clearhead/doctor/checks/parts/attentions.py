@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from clearhead.doctor.calling.names import code_of
 from clearhead.doctor.checks.base import Causes, Finding, Skipped, Status, Subject, finding, model_check
 from clearhead.doctor.probes.attention import FUSED, HIDDEN, AttentionCall, attentions, scale_of
 from clearhead.doctor.probes.flow import ADD, Flow, read_by
@@ -16,7 +17,7 @@ from clearhead.doctor.probes.tensors import is_same
 from clearhead.doctor.probes.tracing import dropout_probability, recorded_ops
 
 SCORES = re.compile(r"scor|att|qk|dot")
-ROOT, MUP = re.compile(r"sqrt|\*\*\s*-?\s*\(?\s*(0?\.5|1 ?/ ?2)"), re.compile(r"\bmup\b|maximal update", re.I)
+ROOT, MUP = re.compile(r"sqrt|\*\*[\s(-]{0,8}(0?\.5|1 ?/ ?2)"), re.compile(r"\bmup\b|maximal update", re.I)
 NEAR, FAR = 0.4, 2.0  # times 1 / sqrt(K), between which a scale is the usual one; DeBERTa has 0.58
 PARTING = {"chunk", "split", "unbind", "__iter__"}
 PLAIN_STEPS = 8  # between a projection and the attention that reads it
@@ -151,7 +152,7 @@ def _slope(bias: Tensor, allowed: Tensor) -> Tensor | None:
 @model_check("A01", "scales", order=95, covers=("A02",), needs=("finite",))
 def scales(subject: Subject) -> list[Finding]:
     """Scores are products divided by the root of a head's width, unless something else makes up for it."""
-    flow, maps, code = subject.inside_fresh.flow, subject.inside_fresh.attentions, subject.hints.code
+    flow, maps = subject.inside_fresh.flow, subject.inside_fresh.attentions
     if not maps:
         raise Skipped("no attention was found among its operations")
     for attention, again in zip(maps, subject.attentions, strict=False):
@@ -171,7 +172,9 @@ def scales(subject: Subject) -> list[Finding]:
         if is_persons and other is not None:
             witness = f"scores are divided by sqrt({other[0]}), the {other[1]}, and not by sqrt({width})"
             # 1 / K, where that is the same, may be meant by code that takes no root, as by muP's
-            is_sure = abs(scale * width - 1) > 1e-3 or bool(ROOT.search(code) and not MUP.search(code))
+            own_code = code_of(subject.model.get_submodule(where.module or ""))
+            takes_roots = ROOT.search(own_code) and not MUP.search(subject.hints.code)
+            is_sure = abs(scale * width - 1) > 1e-3 or bool(takes_roots)
             causes: Causes = (("A01", 0.8), ("A02", 0.2))
             status: Status = "fail" if is_sure else "warn"
             return [finding(causes, witness, value=ratio, threshold=1, where=where, status=status)]

@@ -8,7 +8,7 @@ from itertools import permutations
 from torch import Tensor, nn
 
 from clearhead.doctor.checks.base import Finding, Skipped, Subject, Where, finding, model_check
-from clearhead.doctor.probes.flow import made_by, read_by
+from clearhead.doctor.probes.flow import ADD, made_by, read_by
 from clearhead.doctor.probes.locations import around, is_own, layer_of, owner_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm
 from clearhead.doctor.probes.products import LINEAR, NORMS, PRODUCTS
@@ -65,6 +65,10 @@ def _passed_by(subject: Subject) -> list[Finding]:
             if any(flow.comes_from(branch, index, output) for output in made_by(summed)):
                 continue
             alone = next(part for part in addends(summed) if part is not skip)
+            maker = flow.maker(alone, steps[-1])
+            readers = [] if maker is None else flow.readers(maker)
+            if sum(calls[reader].name in ADD and bool(flow.readers(reader)) for reader in readers) > 1:
+                continue  # another stream carries it on, as in ResiDual
             if flow.comes_from(branch, index, alone) and not flow.comes_from(branch, index, skip, around=alone):
                 witness = "what is added to the norm of a sum was made of the branch in that sum alone"
                 against = "its own norm of the sum, to which it is only added"

@@ -137,7 +137,7 @@ def _series(table: Tensor, code: str) -> Oddity | None:
     first, last = math.log(max(w for w, _ in known)), math.log(min(w for w, _ in known))
     if first - last < SAME:
         return Oddity(
-            f"all {table.shape[1]} columns turn at one speed", first - last, "its width, for which 2 would do"
+            f"all {2 * len(known)} columns turn at one speed", first - last, "its width, for which 2 would do"
         )
     if first - last < 1:
         return None
