@@ -9,9 +9,19 @@ if TYPE_CHECKING:
 
 
 class ClearheadError(Exception):
-    """The run failed for a reason a person can act on; the message is the one sentence they read."""
+    """The run failed for a reason a person can act on; the message is the one sentence they read.
+
+    `below`: lines to paste that the sentence ends with. They are ours: no name of a file or from a model is in them.
+    """
 
     exit_code = 1
+
+    def __init__(self, *args: object, below: str = "") -> None:
+        super().__init__(*args)
+        self.below = below
+
+    def __str__(self) -> str:
+        return super().__str__() + self.below
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in the place of a traceback: the lines of the person's own code, and the sentence.
@@ -20,7 +30,8 @@ class ClearheadError(Exception):
         """
         from clearhead.pages import one_line  # loads what an error that nobody renders does not need
 
-        return [one_line(line) for line in (*_own_lines(self), f"{type(self).__name__}: {self}")]
+        sentence = f"{type(self).__name__}: {str(self).removesuffix(self.below)}"
+        return [*(one_line(line) for line in (*_own_lines(self), sentence)), *self.below.splitlines()[1:]]
 
 
 class UsageError(ClearheadError):

@@ -179,3 +179,16 @@ def test_what_the_target_starts_in_a_session_of_its_own_outlives_it(call: Caller
     assert call("doctor", target("mine", code + (HOSTS / "gpt.py").read_text(encoding="utf-8"))).code == 0
     process = int(Path("started").read_text(encoding="utf-8"))
     os.kill(process, 9)  # which says that it was there
+
+
+def test_lines_to_paste_are_printed_as_lines(call_here: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clearhead.doctor.calling.climbing.CALLS", 2)
+    code = "import torch\nclass Strange(torch.nn.Module):\n    def forward(self, *, x):\n        return x.odd\n"
+    code += "    def __init__(self):\n        super().__init__()\n        self.a = torch.nn.Embedding(9, 8)\n"
+    Path("odd.py").write_text(code + "def build(): return Strange()\n", encoding="utf-8")
+    sentence, *lines = call_here("doctor", "odd.py:build").err.splitlines()
+    assert sentence.endswith("examine 'adapted' instead:")
+    assert lines[0] == "class Adapted(torch.nn.Module):"
+    assert lines[-1] == "def adapted(): return Adapted()"
+    assert len(lines) == 5
+    assert call_here("doctor", "odd.py:build", "--json").json["error"].splitlines()[1:] == lines

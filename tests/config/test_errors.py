@@ -36,3 +36,9 @@ def test_each_function_of_the_persons_own_is_shown(monkeypatch: pytest.MonkeyPat
 def test_a_name_in_it_cannot_forge_a_line() -> None:
     shown = UsageError("there is no file a\n\x1b[31mb")._render_traceback_()
     assert shown == [r"UsageError: there is no file a\n\x1b[31mb"]
+
+
+def test_lines_to_paste_stay_lines() -> None:
+    error = UsageError("paste\nthis:", below="\na = 1\nb = 2")
+    assert error._render_traceback_() == [r"UsageError: paste\nthis:", "a = 1", "b = 2"]
+    assert str(error) == "paste\nthis:\na = 1\nb = 2"

@@ -14,7 +14,7 @@ from clearhead.cli.environment import (
     prepare_process,
 )
 from clearhead.cli.help_text import aligned
-from clearhead.cli.output import Output, in_flags, json_line, notice, printable_streams, standard_output
+from clearhead.cli.output import Output, in_flags, json_line, notice, printable_streams, standard_error, standard_output
 from clearhead.errors import ClearheadError, DataError, InterruptedRunError, OutputError, SilentExit, UsageError
 from clearhead.suggestions import did_you_mean
 
@@ -151,11 +151,14 @@ def _refuse_what_is_no_text(argv: list[str]) -> None:
 
 
 def _fail(error: ClearheadError | SilentExit, *, as_json: bool) -> int:
-    """Say it once: in one line, or in the object."""
+    """Say it once: in one line, with what is to be pasted below it, or in the object."""
     interrupts.ignore()
+    below = "" if isinstance(error, SilentExit) else error.below
     sentence = error.sentence if isinstance(error, SilentExit) else str(error)
     if as_json:
         standard_output().write(json_line({"error": in_flags(sentence), "exit_code": error.exit_code}))
     else:
-        notice(sentence)
+        notice(sentence.removesuffix(below))
+        for line in below.splitlines()[1:]:
+            standard_error().line(line)
     return error.exit_code

@@ -47,7 +47,8 @@ def answer_to(request: dict[str, Any]) -> dict[str, Any]:
         torch.manual_seed(request["seed"])
         return _task(request["task"])(request)
     except ClearheadError as error:
-        return {"error": str(error), "exit_code": error.exit_code}
+        sentence = str(error).removesuffix(error.below)
+        return {"error": sentence, "below": error.below, "exit_code": error.exit_code}
     except RecursionError:
         message = "calls itself without end"
     except MemoryError:

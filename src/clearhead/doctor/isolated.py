@@ -116,7 +116,8 @@ def answered(document: Json) -> Json:
         ClearheadError: it holds the sentence on why there is none.
     """
     if "error" in document:
-        raise {2: UsageError, 3: DataError}.get(document["exit_code"], ClearheadError)(document["error"])
+        kind = {2: UsageError, 3: DataError}.get(document["exit_code"], ClearheadError)
+        raise kind(document["error"], below=document.get("below", ""))
     return document
 
 

@@ -7,6 +7,7 @@ from itertools import chain
 import torch
 from torch import nn
 
+from clearhead.doctor.calling.adapters import adapter_for
 from clearhead.doctor.calling.axes import axes_of, influences
 from clearhead.doctor.calling.climbing import climbed
 from clearhead.doctor.calling.convention import Convention, mask_types_of
@@ -30,13 +31,6 @@ from clearhead.errors import DataError
 
 MANY, TOO_MANY = 40, 400  # failed calls, after which only two lengths are tried each, and after which none is
 OTHER_LENGTH = (AssertionError, IndexError, ValueError, RuntimeError, NameError)  # another length may avoid these
-
-ADAPTER = """
-class Adapted(torch.nn.Module):
-    def __init__(self): super().__init__(); self.model = build()
-    def forward(self, ids):  # (B, T) token ids; a second parameter 'source' (B, S) where there is one
-        return self.model(ids)  # change this line: make of them what it reads, and return logits (B, T, V)
-def adapted(): return Adapted()"""
 
 
 def find_convention(
@@ -82,7 +76,8 @@ def find_convention(
             raise DataError(f"{name} cannot be called {problem}; {remedy(problem)}")
         raise DataError(
             f"no way was found to call {name} {problem}; put this beside your model, "
-            f"change one line, and examine 'adapted' instead:{ADAPTER}"
+            f"change one line, and examine 'adapted' instead:",
+            below=adapter_for(model),
         )
     known = _with_finite_masks(model, known)
     if known.convention.gives != "tokens":
