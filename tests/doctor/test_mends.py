@@ -102,6 +102,7 @@ def test_a_name_alone_proves_neither_a_kind_nor_a_polarity() -> None:
     report = check(TinyBert())
     assert "M01" not in report
     assert report["M12"].status == "warn", str(report)
+    assert "in much code an attention_mask is True for padding" in report["M12"].evidence.witness
 
 
 class Thrown(TinyBert):

@@ -88,3 +88,32 @@ class Once(Tokens):
 def test_a_mask_beside_a_token_that_hides_padding_may_be_unread() -> None:
     assert "M11" in failures(check(Once(), only=["paddings"]))
     assert not failures(check(Twice(), only=["paddings"]))
+
+
+class Shortened(nn.Module):
+    """Reads frames, every fourth of which is kept, and compares the lengths of its rows with what it kept."""
+
+    def __init__(self, reads: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.reads = reads
+        self.frames, self.head = nn.Linear(7, D), nn.Linear(D, V)
+        self.attend = nn.MultiheadAttention(D, 2, batch_first=True)
+
+    def forward(self, frames: Tensor, lengths: Tensor | None = None) -> Tensor:
+        x = torch.tanh(self.frames(frames))[:, :: 1 if self.reads == "nothing" else 4]
+        hidden = None
+        if lengths is not None and self.reads != "nothing":
+            lengths = lengths if self.reads == "whole lengths" else (lengths + 3) // 4
+            hidden = torch.arange(x.shape[1]) >= lengths.clamp_min(1)[:, None]
+        x = x + self.attend(x, x, x, key_padding_mask=hidden, need_weights=False)[0]
+        return self.head(x[:, 0])  # type: ignore[no-any-return]
+
+
+def test_lengths_that_are_compared_with_shortened_rows_are_told_by_what_was_given() -> None:
+    report = check(Shortened("whole lengths"), only=["paddings"])
+    assert "move no logit, though a length of 1 does: where rows are shortened" in report["M11"].evidence.witness
+    report = check(Shortened("nothing"), only=["paddings"])
+    assert "lengths of 1, " in report["M11"].evidence.witness
+    assert report["M11"].evidence.witness.endswith("the argument is not used")
+    assert not failures(check(Shortened("its lengths"), only=["paddings"]))

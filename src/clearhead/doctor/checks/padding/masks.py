@@ -220,6 +220,20 @@ def mask_parameters(subject: Subject) -> list[tuple[str, bool]]:
     ]
 
 
+def unread_lengths(mask: PaddingMask) -> str:
+    """Which lengths move no logit; very short ones may, where they are compared with rows that were shortened."""
+    batch = mask.under_padding()[0]
+    n, lengths = batch.tokens(mask.source).shape[1], sorted({*batch.kept(mask.source).sum(1).tolist()})
+    shortest = batch.unpadded.padded(mask.source, (n - 1,) * ROWS)
+    name, beside = mask.names[0], f"{', '.join(map(str, lengths))} for rows of {n}"
+    with attempt():
+        if torch.equal(mask.run(shortest), mask.run(batch)):
+            return f"lengths of 1, {beside}, given as {name}, move no logit: the argument is not used"
+        short = f"lengths of {beside}, given as {name}, move no logit, though a length of 1 does"
+        return f"{short}: where rows are shortened inside, their lengths must be shortened as well"
+    return f"lengths of {beside}, given as {name}, move no logit"
+
+
 def padding_tokens(subject: Subject) -> list[PaddingToken]:
     """The padding token, for the ids and for the source, where the model knows it."""
     if subject.convention.dicts:

@@ -30,6 +30,7 @@ from clearhead.doctor.checks.padding.masks import (
     masks_taken,
     neutral_first,
     padding_tokens,
+    unread_lengths,
 )
 from clearhead.doctor.checks.padding.padded_rows import other_rows
 from clearhead.doctor.probes.attention import HIDDEN, AttentionCall, attentions
@@ -128,6 +129,7 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
         witness = f"with {polarity} in {name}, changing tokens under the padding moves real logits by {mask.moved:.1e}"
         is_said = keeps_what_is_true(subject.original, name) is not None or not all(PLAIN in name for name in names)
         status: Status = "fail" if is_said else "warn"  # many a mask of torch's polarity is called attention_mask
+        witness += "" if is_said else f"; only a warning, as in much code an {PLAIN} is True for padding, like torch's"
         causes, where = (("M12", 0.9), ("M11", 0.1)), subject.attention_place
         return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=where, status=status)]
     mixer = own_mixer(subject)
@@ -207,7 +209,9 @@ def _ignored(subject: Subject, masks: list[PaddingMask]) -> list[Finding]:
     is_of_rows = masks[0].form == "lengths" or (reads_words and not own_mixer(subject))
     if not is_of_rows or not subject.attentions:
         return []
-    witness = f"whatever is given as {masks[0].names[0]}, no logit moves: the argument is not used"
+    is_shorter = masks[0].form == "lengths"
+    witness = unread_lengths(masks[0]) if is_shorter else f"whatever is given as {masks[0].names[0]}, no logit moves"
+    witness += "" if is_shorter else ": the argument is not used"
     causes: Causes = (("S01", 0.6), ("M11", 0.4)) if masks[0].source else (("M11", 1.0),)
     return [finding(causes, witness, value=0.0, where=subject.attention_place)]
 
