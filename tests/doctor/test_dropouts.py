@@ -70,3 +70,19 @@ def test_dropout_that_is_applied_is_no_fault(layer: nn.Module) -> None:
 def test_dropout_that_is_never_applied_is_found() -> None:
     (fault,) = check(Model(Forgets()), only=["dropouts"]).findings
     assert (fault.id, fault.status, fault.where.module) == ("T06", "warn", "layers.1")
+
+
+@pytest.mark.parametrize(
+    ("layer", "reason"),
+    [
+        (nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.1)), "nn.Sequential, which apply what they hold"),
+        (nn.TransformerEncoderLayer(16, 2, 32), "nn.Sequential, which apply what they hold"),
+        (nn.Linear(16, 16), "it holds no dropout module"),
+    ],
+)
+def test_what_a_library_applies_is_not_called_missing(layer: nn.Module, reason: str) -> None:
+    model = Model(layer)
+    model.layers[0] = nn.Linear(16, 16)
+    (dropouts,) = (done for done in check(model, only=["dropouts"]).checks if done.name == "dropouts")
+    assert dropouts.status == "skip"
+    assert reason in dropouts.note

@@ -18,7 +18,9 @@ def dropouts(subject: Subject) -> list[Finding]:
     """What holds a dropout drops something in training."""
     held = {name: _held(module) for name, module in subject.model.named_modules() if not is_of_a_library(type(module))}
     if not any(held.values()):
-        raise Skipped("it holds no dropout that drops anything")
+        elsewhere = any(isinstance(module, _DropoutNd) and module.p > 0 for module in subject.model.modules())
+        reason = "its dropouts lie in layers of a library, or in nn.Sequential, which apply what they hold"
+        raise Skipped(reason if elsewhere else "it holds no dropout module that drops anything")
     dropping = {id(call.module) for call in subject.inside_training.calls if _drops(call)}
     with subject.training():
         called = {call.name for call in subject.module_calls}
