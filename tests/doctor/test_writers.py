@@ -1,5 +1,7 @@
 """What writes with a model beside its class, and what writes translations, is found and held to the logits."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,6 +9,7 @@ from torch import Tensor, nn
 from clearhead.doctor import check
 
 
+@torch.no_grad()
 def generate_text_simple(model: nn.Module, idx: Tensor, max_new_tokens: int, context_size: int) -> Tensor:
     """Beside the class, as tutorials have it; `model.at` says which logits it takes."""
     for _ in range(max_new_tokens):
@@ -36,6 +39,9 @@ def test_a_function_beside_the_class_is_held_to_the_logits(at: int, ids: list[st
     report = check(Plain(at), only=["generations"])
     assert [finding.id for finding in report.findings] == ids, str(report)
     assert "what generate_text_simple() writes" in report.paths or ids
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    for fault in report.findings:
+        assert lines[(fault.where.line or 0) - 1].startswith("def generate_text_simple("), "and no decorator above"
 
 
 class Translator(nn.Module):

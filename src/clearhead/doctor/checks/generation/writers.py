@@ -5,8 +5,10 @@ import random
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from types import CodeType
 from typing import Any, NamedTuple
 
 import torch
@@ -73,9 +75,9 @@ class TextWriter:
 
     @property
     def where(self) -> Where:
-        """Where its code is."""
+        """Where its code is: its 'def', and not a decorator above it."""
         code = getattr(inspect.unwrap(self.code), "__code__", None)
-        line = (code.co_filename, code.co_firstlineno) if code else ()
+        line = (code.co_filename, code.co_firstlineno + _above_def(code)) if code else ()
         return Where("", type(self.subject.model).__name__, *line)
 
     def write(
@@ -157,6 +159,14 @@ def writers_of(subject: Subject) -> Iterator[TextWriter]:
                 continue
             if is_method or (code.__module__ == cls.__module__ and MODEL.search(parameters[0])):
                 yield TextWriter(subject, name, code, is_method)
+
+
+def _above_def(code: CodeType) -> int:
+    """How many lines of its source stand above its 'def'."""
+    with suppress(OSError, TypeError):
+        lines = inspect.getsourcelines(code)[0]
+        return next((n for n, line in enumerate(lines) if re.match(r"\s*(async )?def ", line)), 0)
+    return 0
 
 
 def _seeded(seed: int, device: torch.device) -> Tensor:

@@ -59,7 +59,9 @@ def arithmetic(reading: Xray, logits: Tensor, pad_id: int | None = None) -> list
 
 def too_far(offset: int) -> Finding:
     """The loss asks for neither the token at the position nor the next."""
-    return finding("D02", f"the loss of position 3 asks for the token at {3 + offset}", value=offset, threshold=1)
+    back = ", which comes before it: the shift goes the wrong way" if offset < 0 else ""
+    witness = f"the loss of position 3 asks for the token at {3 + offset}{back}"
+    return finding("D02", witness, value=offset, threshold=1)
 
 
 def the_same_token(more: str = "", *, status: Status = "fail") -> Finding:
