@@ -196,7 +196,7 @@ def test_without_a_limit_an_answer_may_fill_the_context(client: openai.OpenAI) -
         ({"messages": []}, "messages", "messages"),
         ({"messages": [{"role": "tool", "content": "x"}]}, "messages", "role"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "text": "x"}]}]}, "messages", "content"),
-        ({"messages": [{"role": "user", "content": "x" * 2000}]}, None, "context has 128 tokens; the prompt has"),
+        ({"messages": [{"role": "user", "content": "x" * 2000}]}, "messages", "context has 128 tokens; the prompt has"),
         ({"messages": [{"role": "user", "content": "x" * 100_000}]}, "messages", "context has 128 tokens, and a chat"),
         ({"top_logprobs": 3}, "top_logprobs", "needs `logprobs`"),
         ({"response_format": {"type": "yaml"}}, "response_format", "text"),

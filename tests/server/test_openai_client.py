@@ -192,7 +192,7 @@ def refused(client: openai.OpenAI, **fields: object) -> openai.APIStatusError:
 @pytest.mark.parametrize(
     ("fields", "param", "words_of_it"),
     [
-        ({"max_tokens": 60}, None, "context has 64 tokens; the prompt has 5 and max_tokens is 60"),
+        ({"max_tokens": 60}, "prompt", "context has 64 tokens; the prompt has 5 and max_tokens is 60"),
         ({"max_tokens": 5000}, "max_tokens", "at most 4096"),
         ({"n": 9}, "n", "at most 8"),
         ({"best_of": 2}, "best_of", "not supported"),

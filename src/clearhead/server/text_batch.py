@@ -30,11 +30,13 @@ class TextRequest:
         sampling: of all of them; `num_samples` is not looked at. Its seed gives each text the numbers that it has in
             `inference.generate`.
         options: what else is asked of each.
+        param: where the prompts stood in the request.
     """
 
     prompts: Sequence[Sequence[int]]
     sampling: SamplingConfig
     options: TextOptions = PLAIN
+    param: str = "prompt"
 
 
 class TextStep(NamedTuple):

@@ -5,6 +5,7 @@ import itertools
 import secrets
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal, Self
 
@@ -109,7 +110,7 @@ class TextQueue:
             raise BusyError(self.n_texts)
         if request.sampling.seed is None:  # drawn here, so that a text can be written twice
             sampling = request.sampling.model_copy(update={"seed": secrets.randbits(63)})
-            request = TextRequest(request.prompts, sampling, request.options)
+            request = replace(request, sampling=sampling)
         self._outbox.open()
         keys = list(itertools.islice(self._numbers, count))
         with_tokens = request.options.logprobs is not None
@@ -131,7 +132,8 @@ class TextQueue:
                 400,
                 f"the model's context has {self._context} tokens; the prompt has {longest} and max_tokens is "
                 f"{new_tokens}, {longest + new_tokens} together; shorten the prompt or lower max_tokens",
-                code="context_length_exceeded",
+                request.param,
+                "context_length_exceeded",
             )
 
     def close(self) -> None:

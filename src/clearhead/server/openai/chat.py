@@ -125,7 +125,8 @@ async def _prepare(run: LoadedRun, body: ChatBody, config: ServerConfig) -> _Pre
         stop_ids=[*ends],
         constraint=await run.constraint(body.compile_form),
     )
-    return _PreparedChat(run, body, TextRequest([prompt] * sampling.num_samples, sampling, options), ends)
+    request = TextRequest([prompt] * sampling.num_samples, sampling, options, param="messages")
+    return _PreparedChat(run, body, request, ends)
 
 
 def _encode(run: LoadedRun, messages: Sequence[ChatMessage]) -> tuple[list[int], int | None]:
