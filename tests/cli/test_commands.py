@@ -66,6 +66,7 @@ def test_a_training_says_what_it_does_in_plain_lines(call: Caller) -> None:
         "step      4/4  validation ",
         "clearhead generate runs/my-1",
         "clearhead resume runs/my-1 --train.steps 8",
+        "clearhead serve runs/my-1",
     ):
         assert expected in out
 

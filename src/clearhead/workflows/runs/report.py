@@ -51,7 +51,7 @@ def write_report(run: RunFolder, task: Task) -> Finished:
     for name, page in _pages(run, history, curve, result).items():
         write_text(run.folder / name, page)
     longer = ("resume", "--train.steps", str(2 * run.config.train.steps))
-    following = (*task.next_verbs, longer)
+    following = (*task.next_verbs, longer, ("serve",))
     return Finished(run.folder, curve, result, tuple(command(verb, run.folder, *rest) for verb, *rest in following))
 
 
