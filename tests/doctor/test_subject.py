@@ -1,6 +1,7 @@
 """What the checks work on stays as it was made."""
 
-from dataclasses import FrozenInstanceError, fields
+from collections import Counter
+from dataclasses import FrozenInstanceError, fields, replace
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,12 @@ def test_dropout_in_evaluation_is_taken_out_of_every_call(tmp_path: Path) -> Non
     assert not subject.repeated.is_same
     inputs = subject.inputs(2)
     assert torch.equal(subject.run(inputs), subject.run(inputs))
+
+
+def test_what_is_recorded_of_a_pass_is_one_pass(tmp_path: Path) -> None:
+    subject = prepare(made(write(tmp_path, "gpt")), Spec(), "quick", 0)
+    first = replace(subject, seed=1).inside  # nothing of it is known yet
+    second = subject.look_inside(subject.model, subject.inputs(2))
+    names = ("embedding", "softmax", "scaled_dot_product_attention")
+    counts = [Counter(call.name for call in inside.calls if call.name in names) for inside in (first, second)]
+    assert counts[0] == counts[1], "tokens are drawn before the recording, which may take calls of the model"

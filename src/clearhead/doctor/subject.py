@@ -257,8 +257,9 @@ class Subject:
         self, model: nn.Module, inputs: Inputs | None = None, named: Callable[[str], bool] = lambda name: True
     ) -> Inside:
         """One pass of a model over two rows or other inputs, operation by operation, or those with such names."""
+        inputs = inputs or self.inputs(2)  # these may take calls of the model, which are not to be recorded
         with quiet(), recorded_ops(named) as ops:
-            logits = self.convention.logits(model, inputs or self.inputs(2))
+            logits = self.convention.logits(model, inputs)
         return Inside(ops.calls, logits)
 
     @cached_property
