@@ -62,11 +62,13 @@ def layers(*, causal: bool = False, reads: bool = False, drops: bool = False) ->
 
 
 class Translator(nn.Module):
-    def __init__(self, drops: bool) -> None:
+    """`drops`: the layers of the decoder drop what they carry on; `encoder_drops`: those of the encoder."""
+
+    def __init__(self, drops: bool, encoder_drops: bool = False) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.source, self.target = Embeddings(), Embeddings()
-        self.encoder, self.decoder = layers(), layers(causal=True, reads=True, drops=drops)
+        self.encoder, self.decoder = layers(drops=encoder_drops), layers(causal=True, reads=True, drops=drops)
         self.ln1, self.ln2, self.head = nn.LayerNorm(D), nn.LayerNorm(D), nn.Linear(D, V)
 
     def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
@@ -117,6 +119,26 @@ def statuses(model: nn.Module) -> list[str]:
 @pytest.mark.parametrize(("drops", "status"), [(False, []), (True, ["fail"])])
 def test_a_decoders_embeddings_stand_before_its_own_attention(drops: bool, status: list[str]) -> None:
     assert statuses(Translator(drops)) == status
+
+
+@pytest.mark.parametrize(("drops", "status"), [(False, []), (True, ["fail"])])
+def test_an_encoders_stream_is_one_as_well(drops: bool, status: list[str]) -> None:
+    assert statuses(Translator(False, encoder_drops=drops)) == status
+
+
+class Carrying(Layer):
+    """It drops what it carries on, and not what its branches add."""
+
+    def forward(self, x: Tensor, memory: Tensor | None = None) -> Tensor:
+        h = self.ln1(x)
+        x = self.drop(x) + self.attention(h, h)
+        return self.drop(x) + self.mlp(self.ln2(x))  # type: ignore[no-any-return]
+
+
+def test_dropout_of_what_is_carried_on_in_place_of_the_branch() -> None:
+    model = TwoStacks(nn.Identity(), drops=False)
+    model.upper = nn.ModuleList(Carrying(causal=True, reads=False, drops=False) for _ in range(LAYERS))
+    assert statuses(model) == ["fail"]
 
 
 @pytest.mark.parametrize(

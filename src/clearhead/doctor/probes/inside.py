@@ -37,3 +37,14 @@ class Inside:
     def stream(self) -> tuple[list[Addition], tuple[int, ...]]:
         """The additions on the way to the logits, and the operations behind the last of them, backwards."""
         return stream(self.flow, self.residuals, self.logits)
+
+    @cached_property
+    def streams(self) -> list[tuple[list[Addition], tuple[int, ...]]]:
+        """That stream, and those of which only keys are made, as an encoder's beside a decoder."""
+        streams = [self.stream]
+        for key in (attention.key for attention in reversed(self.attentions)):
+            steps, behind = ([], ()) if key is None else stream(self.flow, self.residuals, key)
+            known = {step.index for others, _ in streams for step in others}
+            if steps and steps[-1].index not in known:
+                streams.append((steps, behind))
+        return streams

@@ -1,10 +1,11 @@
 """The residual stream: the additions that a hidden state passes on its way to the logits, and what is between."""
 
 from dataclasses import dataclass
+from itertools import permutations
 
 from torch import Tensor
 
-from clearhead.doctor.probes.flow import Flow
+from clearhead.doctor.probes.flow import Flow, read_by
 from clearhead.doctor.probes.tracing import ModuleCall
 
 SUMS = {"add", "add_", "__add__", "__radd__", "__iadd__"}
@@ -57,14 +58,17 @@ def stream(flow: Flow, additions: dict[int, Tensor], end: Tensor) -> tuple[list[
 
 
 def _skip(flow: Flow, index: int, call: ModuleCall) -> Tensor | None:
-    """Of the two tensors that are added, the one that the other was made from."""
-    parts = addends(call)
-    if not parts:
-        return None
-    first, second = parts
-    if flow.comes_from(second, index, first):
-        return first
-    return second if flow.comes_from(first, index, second) else None
+    """Of the two tensors that are added, the one that the other was made from, be it before a dropout."""
+    pairs = permutations(addends(call), 2)
+    return next((skip for skip, branch in pairs if flow.comes_from(branch, index, _undropped(flow, skip, index))), None)
+
+
+def _undropped(flow: Flow, tensor: Tensor, before: int) -> Tensor:
+    """What a dropout was given that made a tensor; the tensor itself where none did."""
+    maker = flow.maker(tensor, before)
+    if maker is None or "dropout" not in flow.calls[maker].name:  # which in evaluation only hands on
+        return tensor
+    return read_by(flow.calls[maker])[0]
 
 
 def addends(call: ModuleCall) -> list[Tensor]:

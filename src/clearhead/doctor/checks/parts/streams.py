@@ -30,11 +30,13 @@ LEFT = 0.01  # of the largest number: what a norm's epsilon may change
 )
 def streams(subject: Subject) -> list[Finding]:
     """The sublayers of a layer take their residual alike, no dropout lies on the stream, and a norm ends it."""
-    (steps, behind), passed_by = subject.inside.stream, _passed_by(subject)
-    if len(steps) < 2 and not passed_by:
+    streams, passed_by = subject.inside.streams, _passed_by(subject)
+    steps, behind = streams[0]
+    if len(steps) < 2 and len(streams) < 2 and not passed_by:
         raise Skipped("no residual stream was found")
-    mixed = passed_by or _mixed(subject, steps) or _replaced(subject, steps)
-    return mixed + _dropped(subject) + _unnormalized(subject, steps, behind)
+    mixed = (_mixed(subject, steps) or _replaced(subject, steps) for steps, _ in streams)
+    mistaken = passed_by or next(filter(None, mixed), [])
+    return mistaken + _dropped(subject) + (_unnormalized(subject, steps, behind) if steps else [])
 
 
 def _has_norm(calls: Sequence[ModuleCall], indices: Sequence[int]) -> bool:
@@ -85,7 +87,8 @@ def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
     layers: dict[str, list[int]] = {}
     for number, where in enumerate(places):
         layer = layer_of(where.module)
-        if layer is not None and not steps[number].is_first and number > 0:
+        ends_layer_before = from_norm[number] and _norm_layers(subject, steps[number]) - {layer}
+        if layer is not None and not steps[number].is_first and number > 0 and not ends_layer_before:
             layers.setdefault(layer, []).append(number)
     for layer, numbers in list(layers.items())[1:]:  # before the first layer a norm of the embeddings may stand
         if len({from_norm[number] for number in numbers}) < 2:
@@ -133,8 +136,13 @@ def _replaced(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
 
 def _carries_a_norm(subject: Subject, step: Addition) -> bool:
     """Whether a step carries on the output of a norm in this layer or the one before; not of one between stacks."""
+    return not step.is_first and bool(_norm_layers(subject, step))
+
+
+def _norm_layers(subject: Subject, step: Addition) -> set[str]:
+    """The layers whose norms lie between a step and the one before."""
     norms = (call for index in step.between if _is_norm(call := subject.inside.calls[index]))
-    return not step.is_first and any(layer_of(subject.place_of(norm).module) is not None for norm in norms)
+    return {layer for norm in norms if (layer := layer_of(subject.place_of(norm).module)) is not None}
 
 
 def _reads_through_norm(step: Addition, calls: Sequence[ModuleCall]) -> bool:
@@ -154,9 +162,8 @@ def _is_unchanged(subject: Subject, layer: str, steps: Sequence[Addition], numbe
         return (2 * args[0], *args[1:])
 
     with subject.model.get_submodule(layer).register_forward_pre_hook(double):
-        again, _ = subject.look_inside(subject.model).stream
-    is_alike = bool(doubled) and len(again) == len(steps)
-    return is_alike and relative_change(steps[number].skip, again[number].skip) < LEFT
+        again = subject.look_inside(subject.model).residuals.get(steps[number].index)
+    return bool(doubled) and again is not None and relative_change(steps[number].skip, again) < LEFT
 
 
 def _dropped(subject: Subject) -> list[Finding]:
@@ -166,7 +173,7 @@ def _dropped(subject: Subject) -> list[Finding]:
         return []
     calls, flow, between = inside.calls, inside.flow, list[Finding]()
     attended = [(attention.index, tensor) for attention in inside.attentions for tensor in made_by(attention.call)]
-    for step in inside.stream[0]:
+    for step in (step for steps, _ in inside.streams for step in steps):
         for index in () if step.is_first else step.between:
             p = dropout_probability(calls[index])
             if not p or any(calls[other].name in LINEAR for other in step.between):  # it lies in a sublayer
@@ -202,6 +209,7 @@ def _unnormalized(subject: Subject, steps: Sequence[Addition], behind: Sequence[
     calls = subject.inside.calls
     norms = {id(call.module) for call in calls if _is_norm(call)}
     begin_with_norms = 2 * len(norms) >= len({id(step.skip) for step in steps})
+    begin_with_norms |= 2 * sum(_reads_through_norm(step, calls) for step in steps) >= len(steps)
     # one that stands outside the layers ends a stack before
     between = [index for step in steps if not step.is_first for index in step.between if _is_norm(calls[index])]
     is_outside = layer_of(subject.place_of(steps[-1].call).module) is None
