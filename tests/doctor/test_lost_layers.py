@@ -199,3 +199,79 @@ def test_a_single_weight_that_nothing_reads_is_warned_of() -> None:
     report = check(model, only=["gradients"])
     assert [(finding.id, finding.status) for finding in report.findings] == [("A13", "warn")], str(report)
     assert not report.broken
+
+
+class Unused(Layer):
+    """A norm of its own that nothing calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ln3 = nn.LayerNorm(D)
+
+
+class Dropped(Layer):
+    """A norm of its own whose output is dropped, beside numbers that every call changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ln3 = nn.LayerNorm(D)
+        self.counted = nn.BatchNorm1d(D, affine=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.counted(x.mT)
+        self.ln3(x)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("kind", [Unused, Dropped])
+def test_a_norm_of_a_layer_that_does_nothing(kind: type[Layer]) -> None:
+    model = Stack(in_turn)
+    model.layers = nn.ModuleList(kind() for _ in range(LAYERS))
+    report = check(model, only=["gradients"])
+    (lost,) = [finding for finding in report.findings if finding.id == "A13"]
+    assert (lost.status, "ln3" in lost.evidence.witness) == ("fail", True), str(report)
+
+
+class One(nn.Module):
+    """One layer, called as often as a number of it says."""
+
+    def __init__(self, **numbers: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        vars(self).update(numbers)
+        self.times = max(numbers.values())
+        self.words, self.positions = nn.Embedding(V, D), nn.Embedding(64, D)
+        self.layer, self.norm, self.head = Layer(), nn.LayerNorm(D), nn.Linear(D, V)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.words(ids) + self.positions.weight[: ids.shape[1]]
+        for _ in range(self.times):
+            x = self.layer(x)
+        return self.head(self.norm(x))  # type: ignore[no-any-return]
+
+
+class OneThatShares(One):
+    """The layers share their weights, as in ALBERT."""
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [
+        (One(num_layers=3), ["I02"]),
+        (One(nLayers=3), ["I02"]),
+        (One(num_heads=3), []),
+        (One(n_layer=2, steps=3), []),
+        (OneThatShares(num_layers=3), []),
+    ],
+    ids=["layers", "in camels", "heads", "another number", "shared"],
+)
+def test_one_layer_called_as_often_as_there_are_to_be_layers(model: One, found: list[str]) -> None:
+    report = check(model, only=["storage"])
+    assert [finding.id for finding in report.findings if finding.status == "fail"] == found, str(report)
+
+
+def test_one_layer_without_a_last_norm() -> None:
+    model = One(steps=4)
+    model.norm = nn.Identity()
+    report = check(model, only=["N03"])
+    assert [(finding.id, finding.status) for finding in report.findings] == [("N03", "fail")], str(report)

@@ -46,17 +46,19 @@ def beside(subject: Subject, inputs: Inputs) -> list[Tensor]:
 def all_kept(subject: Subject, inputs: Inputs) -> list[Tensor]:
     """All that is returned, and all that modules keep beside their weights, with targets and without, in both modes.
 
+    Buffers, which a call may change, are as they were afterwards.
+
     Raises:
         LookupError: it takes targets, in no form that it was given.
     """
     numbers: list[Tensor] = []
     calls = [(subject.convention, inputs), *_with_targets(subject, inputs)]
     for (convention, batch), mode in product(calls, (nullcontext, subject.training)):
-        with mode():
+        with mode(), kept(subject.model.buffers()):
             returned = convention.raw(subject.model, batch)
-        held = (vars(module).items() for module in subject.model.modules())
-        parts = [part for values in held for name, part in values if name not in ("_parameters", "_modules")]
-        numbers += [tensor.clone() for tensor in tensors((returned, parts)) if tensor.is_floating_point()]
+            held = (vars(module).items() for module in subject.model.modules())
+            parts = [part for values in held for name, part in values if name not in ("_parameters", "_modules")]
+            numbers += [tensor.clone() for tensor in tensors((returned, parts)) if tensor.is_floating_point()]
     return numbers
 
 

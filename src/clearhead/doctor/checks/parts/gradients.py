@@ -24,7 +24,7 @@ from clearhead.doctor.checks.parts.effects import (
 from clearhead.doctor.probes.flow import read_by
 from clearhead.doctor.probes.locations import layer_of, owner_of
 from clearhead.doctor.probes.mentions import is_mentioned, is_used_by_its_class
-from clearhead.doctor.probes.norms import is_norm
+from clearhead.doctor.probes.norms import is_leaf_norm, is_norm
 from clearhead.doctor.probes.products import LINEAR, PRODUCTS
 
 TRIED = 24  # parameters without gradient whose effect is looked at
@@ -174,9 +174,20 @@ def _left_out(subject: Subject, idle: Sequence[str], reached: set[str], called: 
     causes = (("N03", 0.8), ("A13", 0.2)) if norm else (("A13", 1.0),)
     witness, against = f"other values in {listed} move no logit", "the maps beside it" if lost else ""
     part = _uncalled(model, first, called)
-    if not lost and (norm or _is_stack(model, part)) and not is_mentioned(model, part):
+    if not lost and _is_forgotten(model, first, part):
         witness, against = f"{witness}, and no code mentions {part} but where it is made", "the code that makes it"
     return finding(causes, witness, value=0.0, where=owner_of(model, first), against=against)
+
+
+def _is_forgotten(model: nn.Module, name: str, part: str) -> bool:
+    """Whether nothing mentions a norm, or a stack or one of its layers, but the code that makes it.
+
+    A layer's own norms only its class may call.
+    """
+    is_leaf = is_norm(model.get_submodule(name.rpartition(".")[0]))
+    if is_leaf and layer_of(name) is not None:
+        return not is_used_by_its_class(model, part)
+    return (is_leaf or _is_stack(model, part)) and not is_mentioned(model, part)
 
 
 def _is_stack(model: nn.Module, path: str) -> bool:
@@ -212,10 +223,11 @@ def _uncalled(model: nn.Module, name: str, called: Counter[str]) -> str:
 
 
 def _is_read_in_vain(subject: Subject, name: str) -> bool:
-    """Whether an operation reads a matrix, no way leads from there to the logits, and nothing else comes of it."""
+    """Whether a map or a norm reads a weight, no way leads from there to the logits, and nothing else comes of it."""
     weight, inside = subject.model.get_parameter(name), subject.inside
-    is_read = any(call.name in READING and any(part is weight for part in read_by(call)) for call in inside.calls)
-    if weight.dim() < 2 or not is_read or inside.flow.comes_from(inside.logits, len(inside.calls), weight):
+    readers = [call for call in inside.calls if any(part is weight for part in read_by(call))]
+    is_read = any(is_leaf_norm(call.module) or (call.name in READING and weight.dim() > 1) for call in readers)
+    if not is_read or inside.flow.comes_from(inside.logits, len(inside.calls), weight):
         return False
     with attempt():
         return effect(subject, [weight], of=all_kept) <= SAME

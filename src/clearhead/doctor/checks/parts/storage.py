@@ -1,8 +1,9 @@
 """Parameters that are not what they seem: shared, copied, unregistered, untied."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,8 @@ from clearhead.doctor.probes.products import CARRYING, KEEPING
 from clearhead.doctor.probes.tensors import are_same
 from clearhead.doctor.probes.tracing import caller
 
+LAYERS = re.compile(r"(n|num|nr|number)_?(of_)?(\w+_)?(layers?|blocks?)|layers|blocks|depth", re.I)
+SHARED = re.compile(r"\bshar(e|ed|es|ing)\b|albert|universal|recurren", re.I)
 NOISE, UNLIKE = 64, 0.25  # numbers that show whether they were drawn, and how alike neighbors among them may be
 DRAWN = 2  # a row of a matrix with more different numbers than that was drawn at random
 
@@ -29,7 +32,11 @@ def storage(subject: Subject) -> list[Finding]:
     is_fresh = freshness(subject.fresh, subject.spec.fresh)[0] is not False
     findings = _norms_called_again(subject)
     findings += [twice for twice in _held_twice(subject.fresh) if twice.id not in {called.id for called in findings}]
-    findings += _called_for_all(subject) + (_unregistered(subject) or _listed(subject) or _plain_tensors(subject))
+    findings += (
+        _called_for_all(subject)
+        + _called_as_often_as_told(subject)
+        + (_unregistered(subject) or _listed(subject) or _plain_tensors(subject))
+    )
     return findings + _untied(subject, is_fresh) + (_copies(subject.fresh) if is_fresh else [])
 
 
@@ -145,6 +152,37 @@ def _called_for_all(subject: Subject) -> list[Finding]:
         status: Status = "warn" if len(layers) == 2 else "fail"  # one of two may be for another language, or task
         return [finding("I02", witness, where=place_of_module(path, subject.model.get_submodule(path)), status=status)]
     return []
+
+
+def _called_as_often_as_told(subject: Subject) -> list[Finding]:
+    """One module with an attention is called, each time with what it made before, as often as there are to be layers.
+
+    Nothing in the code says that layers share their weights.
+    """
+    if subject.convention.at_once or subject.convention.stepwise or SHARED.search(subject.hints.code):
+        return []
+    flow, maps = subject.inside.flow, subject.inside.attentions
+    owners = [f"{subject.place_of(attention.call).module}." for attention in maps]
+    for path in sorted({call.name for call in subject.module_calls}):
+        own = [attention for attention, owner in zip(maps, owners, strict=True) if owner.startswith(f"{path}.")]
+        count = sum(call.name == path for call in subject.module_calls)
+        names = [name for name, number in _layers_told(subject, path) if number == count > 1]
+        if not path or not names or len(own) != count or not is_own(subject.model, path):
+            continue
+        pairs = [(later, made_by(first.call)[0]) for first, later in pairwise(own)]
+        if all(flow.comes_from(read_by(later.call)[0], later.index, before) for later, before in pairs):
+            witness = f"{path} is called {count} times, each time with what it made before, and {names[0]} is {count}"
+            return [finding("I02", witness, where=place_of_module(path, subject.model.get_submodule(path)))]
+    return []
+
+
+def _layers_told(subject: Subject, path: str) -> Iterator[tuple[str, int]]:
+    """What the modules around a path and the model's config call a number of layers, and that number."""
+    names = path.split(".")
+    around = [subject.original.get_submodule(".".join(names[:length])) for length in range(len(names))]
+    for name, number in (item for held in (*map(vars, around), subject.settings) for item in held.items()):
+        if LAYERS.fullmatch(name) and isinstance(number, int):
+            yield name, number
 
 
 def _times(times: Counter[str], path: str, layer: nn.Module) -> int:
