@@ -269,3 +269,28 @@ class LooksAhead(nn.Module):
 def test_who_sees_far_back_and_a_little_ahead_is_meant_to_be_causal() -> None:
     report = doctor.check(LooksAhead(), only=["dependencies"])
     assert (report.kind, report.verdict) == ("causal", "faulty"), str(report)
+
+
+class OneSided(CausalModel):
+    """`sides`: for each block, whether tokens see what comes before them, or what comes later."""
+
+    def __init__(self, *sides: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.sides = sides
+
+    def hidden(self, ids: Tensor, allowed: Tensor | None = None) -> Tensor:
+        x, T = self.tokens(ids) + self.places(torch.arange(ids.shape[1])), ids.shape[1]
+        for block, side in zip(self.blocks, self.sides, strict=True):
+            x = block(x, triangle(T) if side == "before" else triangle(T).T)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("sides", "ids"), [(("later", "later"), ["M04"]), (("before", "later"), []), (("before", "before"), [])]
+)
+def test_attention_to_what_comes_later_alone_is_a_fault_unless_another_looks_back(
+    sides: tuple[str, str], ids: list[str]
+) -> None:
+    report = doctor.check(OneSided(*sides), doctor.Spec(kind="bidirectional"), only=["attention"])
+    assert [finding.id for finding in report.findings if finding.status == "fail"] == ids, str(report)

@@ -1,5 +1,6 @@
 """Whether the order of tokens matters, and whether rotary positions measure distance."""
 
+import re
 from dataclasses import replace
 
 import torch
@@ -7,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs
-from clearhead.doctor.calling.names import POSITION_TABLE
+from clearhead.doctor.calling.names import POSITION_TABLE, file_of
 from clearhead.doctor.checks.base import SOUND, Causes, Finding, Skipped, Subject, Where, finding, model_check
 from clearhead.doctor.checks.parts.effects import SAME, effect, moves, with_options
 from clearhead.doctor.probes.attention import AttentionCall, attentions
@@ -16,7 +17,8 @@ from clearhead.doctor.probes.locations import owner_of, place_of_call
 from clearhead.doctor.probes.tensors import axis_of, is_same, relative_change
 from clearhead.doctor.probes.tracing import ModuleCall
 
-TABLE = "that it holds positions"
+TABLE, IN_TIME = "that it holds positions", "its file, which speaks of times"
+OF_TIME = re.compile(r"time[ _-]?series|forecast|\bstocks?\b|\bprices?\b|trajector", re.I)
 ROTATION = "what a rotation is for: that scores depend on distances"
 UNEVEN = 1e-3  # of the scores' spread
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
@@ -59,6 +61,7 @@ def _without_order(subject: Subject, *, source: bool) -> list[Finding]:
     # numbers may be a set, or come with their positions; and so may ids of which one class is made
     has_order = subject.convention.reads_words(role) and (source or not subject.gives_rows)
     against = TABLE if _tables(subject) else "that each token has logits of its own" if has_order else ""
+    against = against or (IN_TIME if OF_TIME.search(file_of(subject.original)) else "")
     witness = f"swapping tokens {i} and {j} swaps their logits and moves no others: order does not matter"
     if source:
         witness, reading = f"swapping tokens {i} and {j} of the source moves no logit", token_reading(subject.calling.S)

@@ -25,14 +25,15 @@ SLANTED = 0.3  # how far the slope of the scores may be from the scale: biases a
 ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still make up for a missing scale
 
 
-@model_check("A03", "attention", order=90, covers=("A09", "A14", "P13"), needs=("finite", "layouts"))
+@model_check("A03", "attention", order=90, covers=("A09", "A14", "M04", "P13"), needs=("finite", "layouts"))
 def attention(subject: Subject) -> list[Finding]:
-    """Attention weights sum to one over the keys, and queries, keys and values are not the same numbers."""
+    """Attention weights sum to one over the keys, and not over later ones alone; queries, keys and values differ."""
     maps, flow = subject.attentions, subject.inside.flow
     if not maps:
         raise Skipped("no attention was found among its operations")
     return (
         _wrong_axis(subject, maps)
+        + _backwards(subject, maps)
         + _dropped_scores(subject)
         + _shared(subject, maps, flow)
         + _slopes(subject, maps, flow)
@@ -54,12 +55,27 @@ def _wrong_axis(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding
     return []
 
 
+def _backwards(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
+    """A mask of the model's own that hides the past and shows the future, where no other does the reverse."""
+    if any("causal" in filler for _, filler in subject.convention.call):
+        return []
+    squares = [attention for attention in maps if len({*attention.allowed.shape}) == 1 < len(attention.allowed)]
+    ahead = [a for a in squares if a.allowed.triu(1).any() and not a.allowed.tril(-1).any()]
+    is_both = any(a.allowed.tril(-1).any() and not a.allowed.triu(1).any() for a in squares)
+    if not ahead or is_both:
+        return []
+    witness = "in an attention, tokens may look at those that come later, and at none that came before"
+    against = "any order in which tokens are read or written"
+    return [finding((("M04", 0.9), ("M05", 0.1)), witness, where=subject.place_of(ahead[0].call), against=against)]
+
+
 def _dropped_scores(subject: Subject) -> list[Finding]:
     """In training, dropout must take away weights: a score that it sets to zero before the softmax keeps a weight."""
     if not any(dropout_probability(call) for call in subject.inside_training.calls):
         return []
+    inputs = subject.inputs(2)
     with torch.no_grad(), subject.training(), recorded_ops() as ops:
-        subject.convention.logits(subject.model, subject.inputs(2))
+        subject.convention.logits(subject.model, inputs)
     flow = Flow(ops.calls)
     for attention in attentions(ops.calls, flow):
         weights = attention.call.outputs[0] if attention.call.outputs else None
