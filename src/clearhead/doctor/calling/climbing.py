@@ -6,7 +6,6 @@ a size that the model is given is changed: the number in the error that follows 
 """
 
 import re
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,6 +26,7 @@ from clearhead.doctor.calling.names import (
     START,
     fillers_of_aside,
     is_aside,
+    is_positive,
     parameters_of,
     signature_of,
 )
@@ -46,11 +46,9 @@ from clearhead.doctor.calling.sizes import (
 )
 from clearhead.doctor.calling.trial import BLIND, ROWS, Altimeter, CallAttempt, Height, Outcome, WorkingCall, try_call
 
-CALLS, SECONDS = 2000, 8.0  # after which the search is given up
-ROUNDS = 6  # through all arguments
-SHALLOW = 8  # modules in one call of a model
-STEPS = 4  # towards a size
-NAMES = 12  # in a dict
+CALLS, OPERATIONS = 1000, 40_000  # after which the search is given up
+ROUNDS, STEPS = 6, 4  # through all arguments, and towards a size
+SHALLOW, NAMES = 8, 12  # modules in one call of a model, and names in a dict
 
 
 @dataclass
@@ -60,7 +58,7 @@ class Climb:
     model: nn.Module
     lengths: Sequence[int]
     outcomes: dict[CallAttempt, tuple[Height, Outcome]] = field(default_factory=dict)
-    begun: float = field(default_factory=time.process_time)
+    operations: int = 0
     blind: WorkingCall | None = None
 
     @cached_property
@@ -71,13 +69,14 @@ class Climb:
     @property
     def is_over(self) -> bool:
         """Whether too much was tried already."""
-        return len(self.outcomes) > CALLS or time.process_time() - self.begun > SECONDS
+        return len(self.outcomes) > CALLS or self.operations > OPERATIONS
 
     def height(self, tried: CallAttempt) -> Height:
         """How far this call comes."""
         if tried not in self.outcomes:
             altimeter = Altimeter(self.model)
             outcome = try_call(self.model, tried, altimeter, reads=True)
+            self.operations += altimeter.operations
             height = Height(not outcome.message, altimeter.modules, altimeter.steps)
             if outcome.message == BLIND:
                 self.blind = self.blind or (outcome.known if altimeter.modules > SHALLOW else None)
@@ -119,8 +118,8 @@ class Climb:
         """With the names that the model looks up in the dicts that it takes."""
         convention = tried.convention
         for _ in range(NAMES if convention.dicts else 0):
-            names = convention.requested(self.model, tried.inputs)
-            fillers = {name: "None" if optional else _likeliest(name) for name, optional in names.items()}
+            names = convention.requested(self.model, tried.inputs).items()
+            fillers = {name: "None" if optional else _likeliest(name) for name, optional in names}
             call = tuple((fillers | dict(convention.call)).items())
             if call == convention.call:
                 break
@@ -266,7 +265,8 @@ def _likeliest(name: str) -> str:
 def _starts(climb: Climb, start: Convention) -> Iterator[CallAttempt]:
     """Ids for all that is required, with and without what may be left out, or in one dict; short ones, and in parts."""
     parameters = parameters_of(climb.model)
-    required = [(p.name, _likeliest(p.name)) for p in parameters if p.default is p.empty]
+    names = [p.name for p in parameters if p.default is p.empty]
+    required = [(name, "ones like ids" if is_positive(name, names) else _likeliest(name)) for name in names]
     optional = [p.name for p in parameters if p.default is None and not (CACHE.search(p.name) or FLAG.search(p.name))]
     of_rows = {name: "zeros (B)" for name, filler in required if filler == "ids" and OF_ROWS.search(name)}
     if not required and any(p.kind is p.VAR_POSITIONAL for p in signature_of(climb.model)):
@@ -282,8 +282,8 @@ def _starts(climb: Climb, start: Convention) -> Iterator[CallAttempt]:
     yield from (CallAttempt(start, T, T) for start in (*stepwise, *starts))
     short = min(climb.lengths[:4])
     yield from (CallAttempt(start, short, short) for start in starts if short != T)
-    parts = (replace(start, at_once=1, unbatched=unbatched) for unbatched in (False, True) for start in starts)
-    yield from (CallAttempt(start, T, T) for start in parts)
+    for unbatched in (False, True):
+        yield from (CallAttempt(replace(start, at_once=1, unbatched=unbatched), T, T) for start in starts)
 
 
 def _variants(climb: Climb, best: CallAttempt) -> Iterator[CallAttempt]:

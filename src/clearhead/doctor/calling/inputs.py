@@ -174,6 +174,7 @@ FILLERS: dict[str, Filler] = {
     "0": lambda inputs, _: 0,
     "None": lambda inputs, _: None,
     "zeros like ids": lambda inputs, time_first: _turned(torch.zeros_like(inputs.ids), time_first),
+    "ones like ids": lambda inputs, time_first: _turned(torch.ones_like(inputs.ids), time_first),
     "False": lambda inputs, _: False,
     "True": lambda inputs, _: True,
     **{str(number): lambda inputs, _, number=number: number for number in (1, 2, 4, 0.5, 1.0)},  # type: ignore[misc]

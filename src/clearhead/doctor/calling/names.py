@@ -154,12 +154,20 @@ def suggestions(model: nn.Module, named: Sequence[str] = ()) -> Iterator[Call]:
 def _calls(names: Sequence[str], required: Sequence[str]) -> Iterator[Call]:
     tokens = [name for name in names if not is_aside(name)]
     for roles in _token_roles(tokens):
-        choices = [[roles[name]] if name in roles else fillers_of_aside(name, roles) for name in names]
+        asides = {
+            name: ["ones like ids"] if is_positive(name, names) else fillers_of_aside(name, roles) for name in names
+        }
+        choices = [[roles[name]] if name in roles else asides[name] for name in names]
         for arguments in _in_one_style(names, roles):
             first = zip(names, choices, strict=True)
             yield tuple((name, arguments.get(name, likeliest[0])) for name, likeliest in first)
         for fillers in islice(product(*choices), TRIALS):
             yield tuple(zip(names, fillers, strict=True))
+
+
+def is_positive(name: str, names: Sequence[str]) -> bool:
+    """Whether a parameter holds tokens that are to be scored, and another one those that are not to be read next."""
+    return "pos" in name and name.replace("pos", "neg") in names
 
 
 def is_aside(name: str) -> bool:

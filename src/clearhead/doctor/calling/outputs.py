@@ -82,7 +82,7 @@ def arrange(output: Tensor, rows: int, columns: int) -> Tensor | None:
         return output.transpose(1, 2)
     if output.dim() == 2 and shape[0] == rows * columns:
         return output.reshape(rows, columns, -1)  # (B * T, V) -> (B, T, V)
-    return None
+    return output[..., None] if shape == (rows, columns) else None  # (B, T) -> (B, T, 1)
 
 
 def spread(output: Tensor, columns: int, *, paired: bool) -> Tensor:
@@ -123,7 +123,8 @@ def find_logits(value: object, rows: int, columns: int, vocab_size: int | None) 
         named = any("logits" in str(step) for step in path)
         wide = vocab_size is not None and arranged.shape[-1] == vocab_size
         widest = vocab_size is not None and arranged.shape[-1] > vocab_size
-        candidates.append((-(4 * named + 2 * wide + widest), number, path))
+        is_flat = leaf.dim() == 2 and leaf.shape[0] == rows  # perhaps a mask
+        candidates.append((is_flat - 2 * (4 * named + 2 * wide + widest), number, path))
     if not candidates:
         return None
     score, _, first = min(candidates)

@@ -87,11 +87,11 @@ class Height(NamedTuple):
 
 
 class Altimeter(TorchFunctionMode):
-    """Counts the modules of one call of a model that were run, and the operations behind the last of them."""
+    """Counts the modules of one call of a model that were run, the operations behind the last of them, and all."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.modules, self.steps = model, 0, 0
+        self.model, self.modules, self.steps, self.operations = model, 0, 0, 0
 
     def __enter__(self) -> Self:
         self._hooks = [self.model.register_forward_pre_hook(self._begin)]
@@ -111,6 +111,7 @@ class Altimeter(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.steps += 1
+        self.operations += 1
         return func(*args, **(kwargs or {}))
 
 
@@ -230,7 +231,8 @@ def with_output(
 ) -> Convention | None:
     """The convention with the path to its logits in what it returned; None if nothing there has their shape."""
     rows = len(inputs.ids)
-    if located := _with_logits(convention, inputs, value, vocab_size):
+    located = _with_logits(convention, inputs, value, vocab_size)
+    if located is not None and _is_of_tokens(model, located, inputs, value):
         return located
     path = find_row_output(value, 0 if convention.unbatched else rows, whole=convention.reads_numbers)
     if path is None:
@@ -246,6 +248,17 @@ def with_output(
         return None
     grows = len(shape) == 2 and shape[1] == rows - 2 and follow(value, path).shape[1] == rows
     return replace(convention, output=path, gives="pairs" if grows else "rows")
+
+
+def _is_of_tokens(model: nn.Module, located: Convention, inputs: Inputs, value: object) -> bool:
+    """Whether logits are those of tokens. Of one number for each, there have to be more in longer rows."""
+    output = follow(value, located.output)
+    if output.dim() > 2 or len(output) != len(inputs.ids):
+        return True
+    with attempt(), torch.no_grad():
+        longer = follow(located.raw(model, inputs.longer), located.output)
+        return bool(longer.shape[1] == output.shape[1] + 1)
+    return False  # it takes rows of one length, so that nothing tells
 
 
 def _with_inner(
