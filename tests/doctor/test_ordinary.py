@@ -57,6 +57,16 @@ class Writer(nn.Module):
         return ids
 
 
+class Shifts(Writer):
+    """It views what it has cut out of a batch, which works for a single row."""
+
+    def forward(self, ids: Tensor, targets: Tensor | None = None) -> Any:
+        logits, _ = super().forward(ids)
+        if targets is None:
+            return logits, None
+        return logits, nn.functional.cross_entropy(logits[:, :-1].view(-1, V), targets[:, 1:].reshape(-1))
+
+
 @pytest.mark.parametrize(
     ("model", "word"),
     [
@@ -64,8 +74,9 @@ class Writer(nn.Module):
         (Writer(in_place=True), "backward"),
         (Writer(sets=False), "'width'"),
         (Writer(cuts=False), "generate()"),
+        (Shifts(), "view size"),
     ],
-    ids=["healthy", "in place", "not set", "not cut"],
+    ids=["healthy", "in place", "not set", "not cut", "not contiguous"],
 )
 def test_an_ordinary_call_that_raises(model: nn.Module, word: str | None) -> None:
     report = check(model, only=["ordinary calls"])

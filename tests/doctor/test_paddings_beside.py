@@ -97,6 +97,16 @@ def test_what_tells_no_side_makes_no_failure_and_takes_no_time(beside: str, tmp_
     assert failures(examined(tmp_path, beside, hides=True)) == []
 
 
+def test_the_file_of_another_project_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "other" / "data.py").write_text(FRONT, encoding="utf-8")
+    assert failures(examined(tmp_path / "mine", "", hides=False)) == []
+    (tmp_path / "train.py").write_text("", encoding="utf-8")
+    assert failures(examined(tmp_path / "mine", "", hides=False)) == ["M11"], "now both are of one project"
+
+
 def test_a_comment_fills_no_row(tmp_path: Path) -> None:
     assert failures(examined(tmp_path, "# left_padded rows: row = [0] * (size - len(row)) + row\n", hides=False)) == []
 

@@ -19,6 +19,7 @@ from clearhead.doctor.state_guard import in_training
 NUMBER = re.compile(r"\d+")
 IN_PLACE = re.compile(r"in-?place operation|modified inplace")
 NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
+VIEW = re.compile("view size is not compatible with input tensor's size and stride")
 PROMPT = 3  # tokens
 
 
@@ -48,7 +49,7 @@ def _in_training(subject: Subject) -> Iterator[tuple[str, str]]:
 
 
 def _given_targets(subject: Subject) -> Iterator[tuple[str, str]]:
-    """With targets, whatever their form, forward asks for no name that is nowhere set."""
+    """With targets, whatever their form, forward asks for no name that is nowhere set, and views what can be viewed."""
     names = [p.name for p in parameters_of(subject.model) if p.default is None and LABELS.search(p.name)]
     names = [name for name in names if not POSITIONS.search(name) and not name.endswith(("mask", "masks"))]
     names = [name for name in names if name not in dict(subject.convention.call)]
@@ -57,6 +58,9 @@ def _given_targets(subject: Subject) -> Iterator[tuple[str, str]]:
         call = (*subject.convention.call, *zip(names, fillers, strict=True))
         with attempt() as attempted:
             replace(subject.convention, call=call).raw(subject.model, subject.inputs(3))
+        if VIEW.search(str(attempted.error)):  # whatever the targets are
+            yield f"given {' and '.join(names)}, forward raises {attempted.sentence(200)}", "targets of any kind"
+            return
         missed = NO_ATTRIBUTE.search(str(attempted.error)) if isinstance(attempted.error, AttributeError) else None
         is_own = missed is not None and missed[1] in classes and not is_set_beside(subject.original, missed[2])
         if not (isinstance(attempted.error, NameError) or is_own):

@@ -10,6 +10,7 @@ from torch import nn
 from clearhead.doctor.calling.names import is_of_a_library
 
 FILES = 300  # of Python that are read at most
+PROJECT = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "README.md", "LICENSE", "train.py")
 SIZE = 1 << 17  # bytes of one of them
 LINE = 300  # characters of a line that is looked at: no pattern below takes long then
 COMMENT = re.compile(r"#[^\n]*")
@@ -41,19 +42,31 @@ def is_mentioned(model: nn.Module, path: str) -> bool:
 
 
 def texts_beside(cls: type) -> dict[Path, str] | None:
-    """Every Python file around a class; None of installed classes, too large a folder or file."""
+    """Every Python file of the project around a class; None of installed classes, too large a folder or file."""
     try:
         home = Path(inspect.getfile(cls)).resolve()
     except (TypeError, OSError):
         return None
     if is_of_a_library(cls) or "site-packages" in home.parts:
         return None
-    here = Path.cwd().resolve()
-    files = [*islice((here if home.is_relative_to(here) else home.parent).rglob("*.py"), FILES + 1)]
+    files = [*islice(_project_of(home).rglob("*.py"), FILES + 1)]
     whole = [file for file in {home, *files} if file.is_file()]
     if len(files) > FILES or any(file.stat().st_size > SIZE for file in whole):
         return None
     return {file: file.read_text(encoding="utf-8", errors="replace") for file in whole}
+
+
+def _project_of(home: Path) -> Path:
+    """The folder of the project that a file belongs to: the innermost around it, below where this runs, with a mark.
+
+    Without any mark it is the folder around the file's package: another folder may be of another project.
+    """
+    here, around = Path.cwd().resolve(), home.parent
+    if not home.is_relative_to(here):
+        return around
+    within = [folder for folder in home.parents if folder.is_relative_to(here)]
+    marked = (folder for folder in within if any((folder / mark).exists() for mark in PROJECT))
+    return next(marked, next(folder for folder in home.parents if not (folder / "__init__.py").exists()))
 
 
 def _code_beside(cls: type) -> dict[Path, str]:
