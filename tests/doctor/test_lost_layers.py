@@ -272,6 +272,6 @@ def test_one_layer_called_as_often_as_there_are_to_be_layers(model: One, found: 
 
 def test_one_layer_without_a_last_norm() -> None:
     model = One(steps=4)
-    model.norm = nn.Identity()
+    model.norm = nn.Identity()  # type: ignore[assignment]
     report = check(model, only=["N03"])
     assert [(finding.id, finding.status) for finding in report.findings] == [("N03", "fail")], str(report)

@@ -98,7 +98,7 @@ class Later(Writer):
 
     def forward(self, ids: Tensor, targets: Tensor | None = None) -> Any:
         logits, _ = super().forward(ids)
-        return logits, None if targets is None else self.criterion(logits.view(-1, V), targets.view(-1))
+        return logits, None if targets is None else self.criterion(logits.view(-1, V), targets.view(-1))  # type: ignore[operator]
 
 
 def test_what_a_model_wishes_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ class Recommender(CausalModel):
             x = block(x, triangle(T) if self.hides else torch.ones_like(triangle(T)))
         return self.norm(x)  # type: ignore[no-any-return]
 
-    def forward(self, seq: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, seq: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
         x = self.hidden(seq)
         return (x * self.tokens(pos)).sum(-1), (x * self.tokens(neg)).sum(-1)
 
