@@ -139,8 +139,11 @@ def with_attention(make: Callable[[], Attention]) -> Stack:
 
 FAULTS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "the second residual from a norm": (lambda: stack(second_from_norm), {"N05"}),
-    "one norm for both sublayers": (lambda: stack(pre_with_one_norm, names="block_{}"), {"N08"}),
-    "one norm behind both": (lambda: stack(post_with_one_norm), {"N08"}),
+    "one norm for both sublayers": (
+        lambda: stack(pre_with_one_norm, names="block_{}"),
+        {"N08", "A13"},
+    ),  # and the other does nothing
+    "one norm behind both": (lambda: stack(post_with_one_norm), {"N08", "A13"}),
     "one norm everywhere": (lambda: shared_norm(ends=True), {"N08"}),
     "one norm in all layers": (lambda: shared_norm(ends=False), {"N08"}),
     "no last norm": (lambda: stack(pre, ends=False), {"N03"}),

@@ -44,8 +44,8 @@ def _in_training(subject: Subject) -> Iterator[tuple[str, str]]:
             torch.autograd.grad(logits.float().sum(), weights, allow_unused=True)
         if not attempted.failed or not IN_PLACE.search(str(attempted.error)):
             return
-        sentence = sentence or attempted.sentence(100)
-    yield f"in train() {stage} raises {sentence}", "the same under autocast"
+        sentence = sentence or attempted.sentence(300)
+    yield f"in train() {stage} raises {sentence}", "the same error under autocast"
 
 
 def _given_targets(subject: Subject) -> Iterator[tuple[str, str]]:
@@ -59,13 +59,13 @@ def _given_targets(subject: Subject) -> Iterator[tuple[str, str]]:
         with attempt() as attempted:
             replace(subject.convention, call=call).raw(subject.model, subject.inputs(3))
         if VIEW.search(str(attempted.error)):  # whatever the targets are
-            yield f"given {' and '.join(names)}, forward raises {attempted.sentence(200)}", "targets of any kind"
+            yield f"given {' and '.join(names)}, forward raises {attempted.sentence(300)}", "targets of any kind"
             return
         missed = NO_ATTRIBUTE.search(str(attempted.error)) if isinstance(attempted.error, AttributeError) else None
         is_own = missed is not None and missed[1] in classes and not is_set_beside(subject.original, missed[2])
         if not (isinstance(attempted.error, NameError) or is_own):
             return
-        sentence = attempted.sentence(100)
+        sentence = attempted.sentence(300)
     if sentence:
         forms = "of each token or of each row"
         yield f"given {' and '.join(names)}, {forms}, forward raises {sentence}", "the other form of the targets"

@@ -59,8 +59,10 @@ def _without_order(subject: Subject, *, source: bool) -> list[Finding]:
         return []  # or neither is read
     where, causes = _idle_table(subject), (("S07", 0.9), ("P01", 0.1)) if source else (("P01", 1.0),)
     # numbers may be a set, or come with their positions; and so may ids of which one class is made
-    has_order = subject.convention.reads_words(role) and (source or not subject.gives_rows)
-    against = TABLE if _tables(subject) else "that each token has logits of its own" if has_order else ""
+    reads_words = subject.convention.reads_words(role)
+    has_order, is_placed = reads_words and (source or not subject.gives_rows), reads_words or not source
+    against = "that each token has logits of its own" if has_order else ""
+    against = TABLE if is_placed and _tables(subject) else against
     against = against or (IN_TIME if OF_TIME.search(file_of(subject.original)) else "")
     witness = f"swapping tokens {i} and {j} swaps their logits and moves no others: order does not matter"
     if source:

@@ -174,20 +174,21 @@ def _left_out(subject: Subject, idle: Sequence[str], reached: set[str], called: 
     causes = (("N03", 0.8), ("A13", 0.2)) if norm else (("A13", 1.0),)
     witness, against = f"other values in {listed} move no logit", "the maps beside it" if lost else ""
     part = _uncalled(model, first, called)
-    if not lost and _is_forgotten(model, first, part):
-        witness, against = f"{witness}, and no code mentions {part} but where it is made", "the code that makes it"
+    if not lost and (mentions := _without_mention(model, first, part)):
+        witness, against = f"{witness}, and {mentions} but where it is made", "the code that makes it"
     return finding(causes, witness, value=0.0, where=owner_of(model, first), against=against)
 
 
-def _is_forgotten(model: nn.Module, name: str, part: str) -> bool:
-    """Whether nothing mentions a norm, or a stack or one of its layers, but the code that makes it.
+def _without_mention(model: nn.Module, name: str, part: str) -> str:
+    """In words that nothing mentions a norm, a stack or one of its layers; empty where something does.
 
-    A layer's own norms only its class may call.
+    A norm within a layer is its class's to mention.
     """
     is_leaf = is_norm(model.get_submodule(name.rpartition(".")[0]))
     if is_leaf and layer_of(name) is not None:
-        return not is_used_by_its_class(model, part)
-    return (is_leaf or _is_stack(model, part)) and not is_mentioned(model, part)
+        return "" if is_used_by_its_class(model, part) else f"its class does not mention {part.rpartition('.')[2]}"
+    is_known = not (is_leaf or _is_stack(model, part)) or is_mentioned(model, part)
+    return "" if is_known else f"no code mentions {part}"
 
 
 def _is_stack(model: nn.Module, path: str) -> bool:
