@@ -165,7 +165,7 @@ def _left_out(subject: Subject, idle: Sequence[str], reached: set[str], called: 
     if in_vain is not None:
         witness = f"other values in {in_vain} move nothing that the model returns or keeps, though every call reads it"
         causes: tuple[tuple[str, float], ...] = (("A13", 0.7), ("A12", 0.1), ("N04", 0.1), ("I06", 0.1))
-        where = owner_of(model, in_vain, own_code=True)
+        where = owner_of(model, in_vain, own_code=model.get_parameter(in_vain).dim() > 1)
         return finding(causes, witness, value=0.0, where=where, against="the operation that reads it")
     lost = [name for name in idle if _is_lost_part(model, name, reached, called)]
     first = (lost or idle)[0]
