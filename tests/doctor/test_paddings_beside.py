@@ -74,6 +74,7 @@ def test_padding_in_front_that_is_hidden_is_no_fault_of_the_last_position(tmp_pa
         "row = np.pad(row, (size - len(row), 0))\n",
         "tokenizer.padding_side = 'left'\n",
         "row[-len(items):] = items\n",
+        "row = [0] * num_padding + items\n",
     ],
 )
 def test_ways_to_fill_a_row_in_front(beside: str, tmp_path: Path) -> None:

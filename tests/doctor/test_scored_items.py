@@ -34,6 +34,16 @@ def test_one_number_for_each_token_is_of_tokens() -> None:
     assert known.convention.sentence == "model(ids, pos=ones like ids, neg=zeros like ids)[0]"
 
 
+class OfUsers(Recommender):
+    def forward(self, user_ids: Tensor, log_seqs: Tensor, pos_seqs: Tensor, neg_seqs: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        return super().forward(log_seqs, pos_seqs, neg_seqs)
+
+
+def test_a_user_is_of_the_whole_row() -> None:
+    known = find_convention(perturbed(OfUsers(), 0), Spec())
+    assert known.convention.sentence.startswith("model(user_ids=zeros (B), ids, pos_seqs=ones like ids, neg_seqs=")
+
+
 @pytest.mark.parametrize(("hides", "ids"), [(True, []), (False, ["M01"])])
 def test_scores_of_items_may_not_look_ahead(hides: bool, ids: list[str]) -> None:
     report = check(Recommender(hides=hides), Spec(kind="causal"))

@@ -46,7 +46,7 @@ from clearhead.doctor.calling.sizes import (
 )
 from clearhead.doctor.calling.trial import BLIND, ROWS, Altimeter, CallAttempt, Height, Outcome, WorkingCall, try_call
 
-CALLS, OPERATIONS = 1000, 40_000  # after which the search is given up
+CALLS, OPERATIONS = 2000, 200_000  # after which the search is given up
 ROUNDS, STEPS = 6, 4  # through all arguments, and towards a size
 SHALLOW, NAMES = 8, 12  # modules in one call of a model, and names in a dict
 

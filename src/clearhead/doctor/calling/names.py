@@ -42,6 +42,7 @@ POSITION_TABLE = re.compile(  # of parameters and buffers
 SEGMENTS = re.compile(r"token_type|segment|(^|_)segs?(_|$)|type_ids")
 DOCUMENTS = re.compile(r"^(doc|document|example|sample|sequence|seq|pack)s?_?(ids?|idx|index|indices)$")
 START = re.compile(r"start|offset")
+USERS = re.compile(r"^users?(_ids?)?$")  # one for each row
 FLAG = re.compile(r"^(use|return|output|is|training|need)_?")
 TOKENS = re.compile(
     r"^(x|y|idx|ids?|inp|inputs?|tokens?|seq|sequences?|text|batch)$|_ids$|_tokens$|_inputs?$|tokens$|^input"
@@ -172,6 +173,8 @@ def is_positive(name: str, names: Sequence[str]) -> bool:
 
 def is_aside(name: str) -> bool:
     """Whether a parameter holds something other than a sequence of tokens."""
+    if USERS.search(name):
+        return True
     aside = (POSITIONS, SEGMENTS, DOCUMENTS, MASK)
     if TOKENS.search(name) and not any(kind.search(name) for kind in aside):
         return False
@@ -251,6 +254,8 @@ def fillers_of_aside(name: str, roles: Mapping[str, str] = {}) -> list[str]:
         return [*causal[3:5], *causal[:3], *causal[5:], *keep, "None"] if has_source else [*causal, *keep, "None"]
     if SEGMENTS.search(name) or DOCUMENTS.search(name):
         return ["zeros like ids"]
+    if USERS.search(name):
+        return ["zeros (B)"]
     if START.search(name):
         return ["0"]
     if POSITIONS.search(name):

@@ -10,14 +10,14 @@ from torch import nn
 from clearhead.doctor.calling.names import is_of_a_library
 
 FILES = 300  # of Python that are read at most
-PROJECT = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "README.md", "LICENSE", "train.py")
+PROJECT = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "README.md", "LICENSE")
 SIZE = 1 << 17  # bytes of one of them
 LINE = 300  # characters of a line that is looked at: no pattern below takes long then
 COMMENT = re.compile(r"#[^\n]*")
 NEXT = re.compile(  # text[i:j], text[i + 1:j + 1]
     r"(?<![\w.])([\w.]{1,80})\[\s{0,8}(\w{1,40}) ?:[^\[\]:]{1,80}\][^#]{0,160}?\b\1\[\s{0,8}\2 ?\+ ?1 ?:"
 )
-LENGTH = r"[^\n+]{0,80}\b(len|max\w*|n_?pad\w*|pad_?len\w*)\b[^\n+]{0,80}"
+LENGTH = r"[^\n+]{0,80}\b(len|max\w*|n(?:um)?_?pad\w*|pad_?len\w*)\b[^\n+]{0,80}"
 IN_FRONT = re.compile(  # of the row
     rf"\]\s*\*\s*{LENGTH}\+\s*[\w(]"  # [0] * (size - len(row)) + row
     r"|\w\[(\w+)\] = [^\n]+\n(?:[^\n]*\n){0,4}?\s*\2 -= 1\n"  # filled[i] = item, and i counts down
@@ -57,16 +57,19 @@ def texts_beside(cls: type) -> dict[Path, str] | None:
 
 
 def _project_of(home: Path) -> Path:
-    """The folder of the project that a file belongs to: the innermost around it, below where this runs, with a mark.
+    """The folder of the project that a file belongs to, below where this runs.
 
-    Without any mark it is the folder around the file's package: another folder may be of another project.
+    The first around the file that a repository or a package begins in, else the last that holds code itself: beside a
+    folder in which there is none, another one may be of another project.
     """
-    here, around = Path.cwd().resolve(), home.parent
+    here, project = Path.cwd().resolve(), home.parent
     if not home.is_relative_to(here):
-        return around
-    within = [folder for folder in home.parents if folder.is_relative_to(here)]
-    marked = (folder for folder in within if any((folder / mark).exists() for mark in PROJECT))
-    return next(marked, next(folder for folder in home.parents if not (folder / "__init__.py").exists()))
+        return project
+    for folder in (folder for folder in home.parents if folder.is_relative_to(here)):
+        if any((folder / mark).exists() for mark in PROJECT):
+            return folder
+        project = folder if any(folder.glob("*.py")) else project
+    return project
 
 
 def _code_beside(cls: type) -> dict[Path, str]:
