@@ -86,6 +86,17 @@ def test_an_ordinary_call_that_raises(model: nn.Module, word: str | None) -> Non
         assert word in report["V03"].evidence.witness
 
 
+class TimeFirst(Writer):
+    """It views what it is given: columns of a batch."""
+
+    def forward(self, ids: Tensor, targets: Tensor | None = None) -> Any:
+        return super().forward(ids.t(), None if targets is None else targets.view(-1))
+
+
+def test_targets_with_time_first_can_be_viewed() -> None:
+    assert "V03" not in check(TimeFirst(), Spec(time_first=True), only=["ordinary calls"])
+
+
 class Whole(Writer):
     """It reads whole rows alone, and says so where it writes."""
 

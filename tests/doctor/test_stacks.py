@@ -96,6 +96,12 @@ def pre_with_one_norm(layer: Layer, x: Tensor) -> Tensor:
     return x + layer.mlp(layer.ln1(x))  # type: ignore[no-any-return]
 
 
+def pre_with_a_sum_within(layer: Layer, x: Tensor) -> Tensor:
+    h = layer.ln1(x)
+    x = x + layer.attention(h + h.cumsum(1).tanh())
+    return x + layer.mlp(layer.ln2(x))  # type: ignore[no-any-return]
+
+
 def post_with_one_norm(layer: Layer, x: Tensor) -> Tensor:
     x = layer.ln1(x + layer.attention(x))
     return layer.ln1(x + layer.mlp(x))  # type: ignore[no-any-return]
@@ -153,6 +159,7 @@ FAULTS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
 }
 HEALTHY = {
     "pre": lambda: stack(pre),
+    "a sum within the branch": lambda: stack(pre_with_a_sum_within),
     "post": lambda: stack(post, ends=False),
     "post in named layers": lambda: stack(post, names="block_{}", ends=False),
     "heads that are modules": lambda: with_attention(Heads),

@@ -76,7 +76,7 @@ Filler = Callable[[Inputs, bool], Any]  # (inputs batch first, whether the model
 
 
 def _turned(tensor: Tensor | None, time_first: bool) -> Tensor | None:
-    return tensor.transpose(0, 1) if time_first and tensor is not None else tensor
+    return tensor.transpose(0, 1).contiguous() if time_first and tensor is not None else tensor  # a view may be of it
 
 
 def _additive(allowed: Tensor) -> Tensor:

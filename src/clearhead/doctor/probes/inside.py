@@ -45,6 +45,6 @@ class Inside:
         for key in (attention.key for attention in reversed(self.attentions)):
             steps, behind = ([], ()) if key is None else stream(self.flow, self.residuals, key)
             known = {step.index for others, _ in streams for step in others}
-            if steps and steps[-1].index not in known:
+            if steps and known.isdisjoint(step.index for step in steps):  # else it is a branch of a known one
                 streams.append((steps, behind))
         return streams
