@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class ClearheadError(Exception):
     """The run failed for a reason a person can act on; the message is the one sentence they read.
 
-    `below`: lines to paste that the sentence ends with. They are ours: no name of a file or from a model is in them.
+    `below`: lines to paste that the sentence ends with. They are shown as they are, each on a line of its own.
     """
 
     exit_code = 1
@@ -31,7 +31,10 @@ class ClearheadError(Exception):
         from clearhead.pages import one_line  # loads what an error that nobody renders does not need
 
         sentence = f"{type(self).__name__}: {str(self).removesuffix(self.below)}"
-        return [*(one_line(line) for line in (*_own_lines(self), sentence)), *self.below.splitlines()[1:]]
+        return [
+            *(one_line(line) for line in (*_own_lines(self), sentence)),
+            *map(one_line, self.below.splitlines()[1:]),
+        ]
 
 
 class UsageError(ClearheadError):

@@ -254,6 +254,10 @@ class OneThatShares(One):
     """The layers share their weights, as in ALBERT."""
 
 
+class OneCalledShared(One):
+    shared_layer: nn.Module | None = None
+
+
 @pytest.mark.parametrize(
     ("model", "found"),
     [
@@ -262,8 +266,9 @@ class OneThatShares(One):
         (One(num_heads=3), []),
         (One(n_layer=2, steps=3), []),
         (OneThatShares(num_layers=3), []),
+        (OneCalledShared(num_layers=3), []),
     ],
-    ids=["layers", "in camels", "heads", "another number", "shared"],
+    ids=["layers", "in camels", "heads", "another number", "shared", "in a name"],
 )
 def test_one_layer_called_as_often_as_there_are_to_be_layers(model: One, found: list[str]) -> None:
     report = check(model, only=["storage"])

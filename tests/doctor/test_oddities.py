@@ -286,6 +286,15 @@ class OneSided(CausalModel):
         return self.norm(x)  # type: ignore[no-any-return]
 
 
+class ReadsBackwards(OneSided):
+    """It reads a text right to left."""
+
+
+def test_a_model_of_the_other_direction_may_look_ahead_alone() -> None:
+    report = doctor.check(ReadsBackwards("later", "later"), doctor.Spec(kind="bidirectional"), only=["attention"])
+    assert "M04" not in report, str(report)
+
+
 @pytest.mark.parametrize(
     ("sides", "ids"), [(("later", "later"), ["M04"]), (("before", "later"), []), (("before", "before"), [])]
 )

@@ -117,7 +117,7 @@ def answered(document: Json) -> Json:
     """
     if "error" in document:
         kind = {2: UsageError, 3: DataError}.get(document["exit_code"], ClearheadError)
-        raise kind(document["error"], below=document.get("below", ""))
+        raise kind(document["error"], below=str(document.get("below", "")))
     return document
 
 

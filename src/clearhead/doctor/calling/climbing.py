@@ -6,6 +6,7 @@ a size that the model is given is changed: the number in the error that follows 
 """
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,6 +28,7 @@ from clearhead.doctor.calling.names import (
     fillers_of_aside,
     is_aside,
     is_positive,
+    likeliest,
     parameters_of,
     signature_of,
 )
@@ -46,7 +48,7 @@ from clearhead.doctor.calling.sizes import (
 )
 from clearhead.doctor.calling.trial import BLIND, ROWS, Altimeter, CallAttempt, Height, Outcome, WorkingCall, try_call
 
-CALLS, OPERATIONS = 2000, 200_000  # after which the search is given up
+CALLS, OPERATIONS, SECONDS = 2000, 200_000, 60.0  # after which the search is given up
 ROUNDS, STEPS = 6, 4  # through all arguments, and towards a size
 SHALLOW, NAMES = 8, 12  # modules in one call of a model, and names in a dict
 
@@ -59,6 +61,7 @@ class Climb:
     lengths: Sequence[int]
     outcomes: dict[CallAttempt, tuple[Height, Outcome]] = field(default_factory=dict)
     operations: int = 0
+    begun: float = field(default_factory=time.process_time)
     blind: WorkingCall | None = None
 
     @cached_property
@@ -69,7 +72,8 @@ class Climb:
     @property
     def is_over(self) -> bool:
         """Whether too much was tried already."""
-        return len(self.outcomes) > CALLS or self.operations > OPERATIONS
+        is_late = time.process_time() - self.begun > SECONDS  # each call may be long
+        return len(self.outcomes) > CALLS or self.operations > OPERATIONS or is_late
 
     def height(self, tried: CallAttempt) -> Height:
         """How far this call comes."""
@@ -119,7 +123,7 @@ class Climb:
         convention = tried.convention
         for _ in range(NAMES if convention.dicts else 0):
             names = convention.requested(self.model, tried.inputs).items()
-            fillers = {name: "None" if optional else _likeliest(name) for name, optional in names}
+            fillers = {name: "None" if optional else likeliest(name) for name, optional in names}
             call = tuple((fillers | dict(convention.call)).items())
             if call == convention.call:
                 break
@@ -255,18 +259,11 @@ def climbed(model: nn.Module, start: Convention, lengths: Sequence[int], problem
         problems.insert(0, f"with {highest.convention.reads if highest else 'token ids'} ({message[:160]})")
 
 
-def _likeliest(name: str) -> str:
-    """What a parameter probably holds."""
-    if MASK.search(name) and "pad" in name:
-        return "keep: True drops"
-    return fillers_of_aside(name)[0] if is_aside(name) else "ids"
-
-
 def _starts(climb: Climb, start: Convention) -> Iterator[CallAttempt]:
     """Ids for all that is required, with and without what may be left out, or in one dict; short ones, and in parts."""
     parameters = parameters_of(climb.model)
     names = [p.name for p in parameters if p.default is p.empty]
-    required = [(name, "ones like ids" if is_positive(name, names) else _likeliest(name)) for name in names]
+    required = [(name, "ones like ids" if is_positive(name, names) else likeliest(name)) for name in names]
     optional = [p.name for p in parameters if p.default is None and not (CACHE.search(p.name) or FLAG.search(p.name))]
     of_rows = {name: "zeros (B)" for name, filler in required if filler == "ids" and OF_ROWS.search(name)}
     if not required and any(p.kind is p.VAR_POSITIONAL for p in signature_of(climb.model)):

@@ -213,7 +213,8 @@ class Convention:
             return spread(output, columns, paired=self.gives == "pairs")
         length = columns + self.adds_first
         if (self.time_first or self.returns_time_first) and tuple(output.shape[:2]) == (length, rows):
-            arranged: Tensor | None = output.transpose(0, 1)  # also if T = B
+            turned = output.transpose(0, 1)  # also if T = B
+            arranged: Tensor | None = turned if turned.dim() > 2 else turned[..., None]
         else:
             arranged = arrange(output, rows, length)
         assert arranged is not None, "an output changed its shape"

@@ -60,7 +60,7 @@ OF_TYPES = {
     "str": ["text"],
     "device": ["device"],
 }
-OF_ROWS = re.compile(r"^(t|y|c|noise|sigma|cond|class\w*|labels?|time_?\w*|step\w*|index|users?(_ids?)?)$")
+OF_ROWS = re.compile(r"^(t|y|c|noise|sigma|cond|class\w*|labels?|time_?\w*|step\w*|index)$|" + USERS.pattern)
 
 Call = tuple[tuple[str, str], ...]  # (parameter, name of its filler), in order
 PAD_ID = re.compile(r"(^|_)pad(ding)?_?(token_?)?(id|idx|index)$|^pad(_token)?$", re.I)
@@ -161,7 +161,7 @@ def _calls(names: Sequence[str], required: Sequence[str]) -> Iterator[Call]:
         choices = [[roles[name]] if name in roles else asides[name] for name in names]
         for arguments in _in_one_style(names, roles):
             first = zip(names, choices, strict=True)
-            yield tuple((name, arguments.get(name, likeliest[0])) for name, likeliest in first)
+            yield tuple((name, arguments.get(name, fillers[0])) for name, fillers in first)
         for fillers in islice(product(*choices), TRIALS):
             yield tuple(zip(names, fillers, strict=True))
 
@@ -264,6 +264,13 @@ def fillers_of_aside(name: str, roles: Mapping[str, str] = {}) -> list[str]:
     if name == "device":
         return ["device"]
     return ["None"] if CACHE.search(name) else ["False", "None"]
+
+
+def likeliest(name: str) -> str:
+    """What a parameter probably holds."""
+    if MASK.search(name) and "pad" in name:
+        return "keep: True drops"
+    return fillers_of_aside(name)[0] if is_aside(name) else "ids"
 
 
 def code_of(model: nn.Module) -> str:

@@ -17,8 +17,8 @@ from clearhead.doctor.probes.locations import owner_of, place_of_call
 from clearhead.doctor.probes.tensors import axis_of, is_same, relative_change
 from clearhead.doctor.probes.tracing import ModuleCall
 
-TABLE, IN_TIME = "that it holds positions", "its file, which speaks of times"
-OF_TIME = re.compile(r"time[ _-]?series|forecast|\bstocks?\b|\bprices?\b|trajector", re.I)
+TABLE, IN_TIME = "that it holds positions", "its file, which speaks of a series in time"
+OF_TIME = re.compile(r"time[ _-]?series|forecast|trajector", re.I)
 ROTATION = "what a rotation is for: that scores depend on distances"
 UNEVEN = 1e-3  # of the scores' spread
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
@@ -60,10 +60,12 @@ def _without_order(subject: Subject, *, source: bool) -> list[Finding]:
     where, causes = _idle_table(subject), (("S07", 0.9), ("P01", 0.1)) if source else (("P01", 1.0),)
     # numbers may be a set, or come with their positions; and so may ids of which one class is made
     reads_words = subject.convention.reads_words(role)
-    has_order, is_placed = reads_words and (source or not subject.gives_rows), reads_words or not source
+    has_order = reads_words and (source or not subject.gives_rows)
+    is_placed = reads_words or not source
     against = "that each token has logits of its own" if has_order else ""
     against = TABLE if is_placed and _tables(subject) else against
-    against = against or (IN_TIME if OF_TIME.search(file_of(subject.original)) else "")
+    if not against and not reads_words and OF_TIME.search(file_of(subject.original)):
+        against = IN_TIME
     witness = f"swapping tokens {i} and {j} swaps their logits and moves no others: order does not matter"
     if source:
         witness, reading = f"swapping tokens {i} and {j} of the source moves no logit", token_reading(subject.calling.S)

@@ -209,9 +209,9 @@ def _ignored(subject: Subject, masks: list[PaddingMask]) -> list[Finding]:
     is_of_rows = masks[0].form == "lengths" or (reads_words and not own_mixer(subject))
     if not is_of_rows or not subject.attentions:
         return []
-    is_shorter = masks[0].form == "lengths"
-    witness = unread_lengths(masks[0]) if is_shorter else f"whatever is given as {masks[0].names[0]}, no logit moves"
-    witness += "" if is_shorter else ": the argument is not used"
+    by_lengths = masks[0].form == "lengths"
+    witness = unread_lengths(masks[0]) if by_lengths else f"whatever is given as {masks[0].names[0]}, no logit moves"
+    witness += "" if by_lengths else ": the argument is not used"
     causes: Causes = (("S01", 0.6), ("M11", 0.4)) if masks[0].source else (("M11", 1.0),)
     return [finding(causes, witness, value=0.0, where=subject.attention_place)]
 

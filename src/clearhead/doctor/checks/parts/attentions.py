@@ -18,6 +18,7 @@ from clearhead.doctor.probes.tracing import dropout_probability, recorded_ops
 
 SCORES = re.compile(r"scor|att|qk|dot")
 ROOT, MUP = re.compile(r"sqrt|\*\*[\s(-]{0,8}(0?\.5|1 ?/ ?2)"), re.compile(r"\bmup\b|maximal update", re.I)
+REVERSED = re.compile(r"\bbackwards?\b(?!\()|right[- _]to[- _]left|\br2l\b|revers", re.I)
 NEAR, FAR = 0.4, 2.0  # times 1 / sqrt(K), between which a scale is the usual one; DeBERTa has 0.58
 PARTING = {"chunk", "split", "unbind", "__iter__"}
 PLAIN_STEPS = 8  # between a projection and the attention that reads it
@@ -57,7 +58,8 @@ def _wrong_axis(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding
 
 def _backwards(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
     """A mask of the model's own that hides the past and shows the future, where no other does the reverse."""
-    if any("causal" in filler for _, filler in subject.convention.call):
+    is_ours = any("causal" in filler for _, filler in subject.convention.call)
+    if is_ours or REVERSED.search(subject.hints.code):
         return []
     squares = [attention for attention in maps if len({*attention.allowed.shape}) == 1 < len(attention.allowed)]
     ahead = [a for a in squares if a.allowed.triu(1).any() and not a.allowed.tril(-1).any()]

@@ -18,7 +18,10 @@ def dropouts(subject: Subject) -> list[Finding]:
     """What holds a dropout drops something in training."""
     held = {name: _held(module) for name, module in subject.model.named_modules() if not is_of_a_library(type(module))}
     if not any(held.values()):
-        elsewhere = any(isinstance(module, _DropoutNd) and module.p > 0 for module in subject.model.modules())
+        owners = (
+            module for module in subject.model.modules() if not isinstance(module, (nn.ModuleList, nn.ModuleDict))
+        )
+        elsewhere = any(map(_held, owners))
         reason = "its dropouts lie in layers of a library, or in nn.Sequential, which apply what they hold"
         raise Skipped(reason if elsewhere else "it holds no dropout module that drops anything")
     dropping = {id(call.module) for call in subject.inside_training.calls if _drops(call)}

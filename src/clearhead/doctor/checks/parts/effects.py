@@ -46,7 +46,7 @@ def beside(subject: Subject, inputs: Inputs) -> list[Tensor]:
 def all_kept(subject: Subject, inputs: Inputs) -> list[Tensor]:
     """All that is returned, and all that modules keep beside their weights, with targets and without, in both modes.
 
-    Buffers, which a call may change, are as they were afterwards.
+    Buffers, which a call may change, are restored after each call.
 
     Raises:
         LookupError: it takes targets, in no form that it was given.

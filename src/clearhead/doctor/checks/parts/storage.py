@@ -21,7 +21,7 @@ from clearhead.doctor.probes.tensors import are_same
 from clearhead.doctor.probes.tracing import caller
 
 LAYERS = re.compile(r"(n|num|nr|number)_?(of_)?(\w+_)?(layers?|blocks?)|layers|blocks|depth", re.I)
-SHARED = re.compile(r"\bshar(e|ed|es|ing)\b|albert|universal|recurren", re.I)
+SHARED = re.compile(r"shar(e|ing)|\btie[ds]?\b|tying|albert|universal|recur|loop|reus|iterat", re.I)
 NOISE, UNLIKE = 64, 0.25  # numbers that show whether they were drawn, and how alike neighbors among them may be
 DRAWN = 2  # a row of a matrix with more different numbers than that was drawn at random
 
@@ -163,11 +163,12 @@ def _called_as_often_as_told(subject: Subject) -> list[Finding]:
         return []
     flow, maps = subject.inside.flow, subject.inside.attentions
     owners = [f"{subject.place_of(attention.call).module}." for attention in maps]
-    for path in sorted({call.name for call in subject.module_calls}):
+    for path, count in sorted(Counter(call.name for call in subject.module_calls).items()):
         own = [attention for attention, owner in zip(maps, owners, strict=True) if owner.startswith(f"{path}.")]
-        count = sum(call.name == path for call in subject.module_calls)
-        names = [name for name, number in _layers_told(subject, path) if number == count > 1]
-        if not path or not names or len(own) != count or not is_own(subject.model, path):
+        if not path or len(own) != count or count < 2 or not is_own(subject.model, path):
+            continue
+        names = [name for name, number in _layers_told(subject, path) if number == count]
+        if not names or not all(made_by(attention.call) and read_by(attention.call) for attention in own):
             continue
         pairs = [(later, made_by(first.call)[0]) for first, later in pairwise(own)]
         if all(flow.comes_from(read_by(later.call)[0], later.index, before) for later, before in pairs):
