@@ -155,10 +155,8 @@ def suggestions(model: nn.Module, named: Sequence[str] = ()) -> Iterator[Call]:
 def _calls(names: Sequence[str], required: Sequence[str]) -> Iterator[Call]:
     tokens = [name for name in names if not is_aside(name)]
     for roles in _token_roles(tokens):
-        asides = {
-            name: ["ones like ids"] if is_positive(name, names) else fillers_of_aside(name, roles) for name in names
-        }
-        choices = [[roles[name]] if name in roles else asides[name] for name in names]
+        known = {name: "ones like ids" for name in names if is_positive(name, names)} | roles
+        choices = [[known[name]] if name in known else fillers_of_aside(name, roles) for name in names]
         for arguments in _in_one_style(names, roles):
             first = zip(names, choices, strict=True)
             yield tuple((name, arguments.get(name, fillers[0])) for name, fillers in first)
@@ -167,7 +165,7 @@ def _calls(names: Sequence[str], required: Sequence[str]) -> Iterator[Call]:
 
 
 def is_positive(name: str, names: Sequence[str]) -> bool:
-    """Whether a parameter holds tokens that are to be scored, and another one those that are not to be read next."""
+    """Whether a parameter holds items that do come next, and another one, named alike, sampled ones that do not."""
     return "pos" in name and name.replace("pos", "neg") in names
 
 
