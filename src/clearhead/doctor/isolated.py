@@ -26,25 +26,20 @@ KEPT = 1 << 16  # bytes of a target's output; all of it could fill the memory
 
 @dataclass(frozen=True)
 class Request:
-    """What to examine, and how.
-
-    `task`: check, loss, compare or train; or 'module:function', called with the model and this request as plain data.
-    `factory` makes the model if the target is not code: 'module:function' and its argument. `other` and its factory
-    are what the target is compared with. `arguments` are those of a script.
-    """
+    """What to examine, and how."""
 
     target: str | None
-    task: str = "check"
+    task: str = "check"  # loss, compare, train; or 'module:function', called with the model and this as plain data
     kind: str | None = None
     level: str = "quick"
     only: Sequence[str] = ()
     allow: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
-    factory: tuple[str, str] | None = None
-    other: str | None = None
+    factory: tuple[str, str] | None = None  # 'module:function' and its argument: makes a model that is not code
+    other: str | None = None  # that the target is compared with
     other_factory: tuple[str, str] | None = None
-    arguments: Sequence[str] = ()
+    arguments: Sequence[str] = ()  # of a script
     batch: str | None = None
     pad_id: int | None = None
     device: str = "cpu"

@@ -22,16 +22,13 @@ Selection = Callable[[Tensor], Tensor | None]  # the part of a tensor that count
 
 @dataclass(frozen=True)
 class CallPair:
-    """One call in each model: by how much their inputs and outputs differ; None where they cannot be compared.
-
-    `floor`: what rounding does to the output of A.
-    """
+    """One call in each model: by how much their inputs and outputs differ; None where they cannot be compared."""
 
     a: ModuleCall
     b: ModuleCall
     input_gap: float | None
     output_gap: float | None
-    floor: float | None
+    floor: float | None  # what rounding does to the output of A
 
     @property
     def threshold(self) -> float:

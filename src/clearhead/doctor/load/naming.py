@@ -16,18 +16,11 @@ FORMS = "file.py:build, package.module:build, hf:NAME or a run"
 
 @dataclass(frozen=True)
 class Target:
-    """Where a model comes from.
-
-    Args:
-        kind: a Python file, an importable module, an architecture of transformers, a folder with a checkpoint of one,
-            or a run of ours.
-        location: the file, module, architecture or folder.
-        name: of what makes the model there; empty if the usual names are to be tried, or if nothing has a name.
-    """
+    """Where a model comes from: a Python file, a module, an architecture of transformers, its checkpoint, or a run."""
 
     kind: Literal["file", "module", "architecture", "checkpoint", "run"]
-    location: str
-    name: str = ""
+    location: str  # the file, module, architecture or folder
+    name: str = ""  # of what makes the model; empty if the usual names are to be tried, or if nothing has a name
 
 
 def read(typed: str, find_run: Callable[[str], Path | None] = lambda typed: None) -> Target:

@@ -57,26 +57,15 @@ SIZES: tuple[tuple[str, int | None], ...] = (*WIDTHS, *COUNTS)
 
 @dataclass(frozen=True)
 class Shrinking:
-    """How to make a config small.
+    """How to make a config small."""
 
-    Args:
-        sizes: patterns of names, and the largest that such a size may be; None leaves it.
-        few_layers: whether a stack keeps only one layer of every kind.
-        fills: whether to set sizes and kinds of layers that a config leaves open.
-    """
-
-    sizes: Sequence[tuple[str, int | None]] = SIZES
-    few_layers: bool = True
-    fills: bool = False
+    sizes: Sequence[tuple[str, int | None]] = SIZES  # patterns of names, and the largest such size; None leaves it
+    few_layers: bool = True  # a stack keeps only one layer of every kind
+    fills: bool = False  # sizes and kinds of layers that a config leaves open are set
 
 
 # Tried in turn, until a model can be built and called: some configs relate their sizes to each other
-SHRINKINGS = (
-    Shrinking(),
-    Shrinking(fills=True),
-    Shrinking(few_layers=False),
-    Shrinking(COUNTS),
-)
+SHRINKINGS = (Shrinking(), Shrinking(fills=True), Shrinking(few_layers=False), Shrinking(COUNTS))
 
 
 def small_config(cls: Any, shrinking: Shrinking, settings: Mapping[str, Any]) -> Any:
@@ -91,7 +80,7 @@ def small_config(cls: Any, shrinking: Shrinking, settings: Mapping[str, Any]) ->
     if shrinking.fills:
         small |= _filled(values, small)
     small |= _even_heads(values, small)
-    if "pad_token_id" in names and not _is_id(values["pad_token_id"]):
+    if "pad_token_id" in names and values["pad_token_id"] not in range(VOCAB):
         small["pad_token_id"] = 0
     parts = {name: held.get(name) for name in getattr(cls, "sub_configs", {})}
     small |= {
@@ -105,10 +94,6 @@ def _is_derived(cls: object, name: str) -> bool:
     """Whether a value follows from others and cannot be set."""
     attribute = getattr(cls, name, None)
     return isinstance(attribute, property) and attribute.fset is None
-
-
-def _is_id(value: object) -> bool:
-    return isinstance(value, int) and 0 <= value < VOCAB
 
 
 def _smaller(name: str, value: object, shrinking: Shrinking) -> object:
@@ -132,11 +117,8 @@ def _size(name: str, shrinking: Shrinking) -> int | None:
 
 def _even_heads(values: Mapping[str, object], small: Mapping[str, object]) -> dict[str, object]:
     """As many heads for keys as for queries, if the full-size config has so."""
-    heads = {}
-    for queries, keys in HEADS:
-        if queries in values and values[queries] == values.get(keys):
-            heads[keys] = small[queries]
-    return heads
+    pairs = ((queries, keys) for queries, keys in HEADS if queries in values)
+    return {keys: small[queries] for queries, keys in pairs if values[queries] == values.get(keys)}
 
 
 def _filled(values: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, Any]:

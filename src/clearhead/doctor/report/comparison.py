@@ -31,28 +31,17 @@ class Differing:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two models diverge: the first module that gets the same input and computes something else from it.
+    """Where two models diverge: the first module that gets the same input and computes something else from it."""
 
-    Args:
-        what: what differs there: an output, a gradient, or which weights are one tensor.
-        path: the code path, in words.
-        a, b: the module in each.
-        difference: at the module, relative to the largest number there.
-        threshold: the smallest difference that counts.
-        noise_floor: what rounding to float32 does there.
-        agreed: the last module before it that computes the same in both.
-        growth: the differences on the way to the logits, which are the last.
-    """
-
-    what: Literal["output", "gradient", "sharing"]
-    path: str
+    what: Literal["output", "gradient", "sharing"]  # that differs; sharing: which weights are one tensor
+    path: str  # the code path, in words
     a: Where
     b: Where
-    difference: float
-    threshold: float = 0.0
-    noise_floor: float = 0.0
-    agreed: str = ""
-    growth: tuple[Differing, ...] = ()
+    difference: float  # at the module, relative to the largest number there
+    threshold: float = 0.0  # the smallest difference that counts
+    noise_floor: float = 0.0  # what rounding to float32 does there
+    agreed: str = ""  # the last module before it that computes the same in both
+    growth: tuple[Differing, ...] = ()  # the differences on the way to the logits, which are the last
 
     @property
     def name(self) -> str:
@@ -85,16 +74,12 @@ class Difference:
 class Weights:
     """How the weights of A came into B.
 
-    Args:
-        matched: how many tensors, by how they were recognized: name, suffix (of the name), value, role, order.
-        renamed: pairs of names that differ.
-        first_different: the first that was not equal before.
-        notes: anything else to know.
+    `matched`: how many tensors, by how they were recognized: name, suffix (of the name), value, role, order.
     """
 
     matched: Mapping[str, int] = field(default_factory=dict)
-    renamed: tuple[tuple[str, str], ...] = ()
-    first_different: Differing | None = None
+    renamed: tuple[tuple[str, str], ...] = ()  # names that differ
+    first_different: Differing | None = None  # before
     notes: tuple[str, ...] = ()
 
     @property

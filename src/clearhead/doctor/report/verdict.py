@@ -14,15 +14,12 @@ WATCHED = "a model alone does not show it; 'clearhead doctor train SCRIPT' watch
 
 @dataclass(frozen=True)
 class Checked:
-    """One check, its outcome, and how many milliseconds it took.
-
-    `covers`: every id that it can find. `holds`: what is true if it passed.
-    """
+    """One check, its outcome, and how many milliseconds it took."""
 
     id: str
     name: str
-    covers: tuple[str, ...]
-    holds: str
+    covers: tuple[str, ...]  # every id that it can find
+    holds: str  # what is true if it passed
     status: Outcome
     note: str
     milliseconds: float

@@ -19,18 +19,14 @@ PRECISE = (torch.float32, torch.float64)
 
 @dataclass(frozen=True, eq=False)
 class LogitsXray:
-    """The X-ray of one forward's logits under one backward.
+    """The X-ray of one forward's logits under one backward."""
 
-    `xray`: of the first rows, whose logits are `logits`. `total`: the sum of all weights; None if some rows were left
-    out, or if the logits are not precise enough for weights.
-    """
-
-    xray: Xray
-    logits: Tensor  # (B, T, V)
+    xray: Xray  # of the first rows
+    logits: Tensor  # (B, T, V), theirs
     ids: Tensor  # (B, T)
     targets: Tensor  # (B, T), -1 where there is none
     shares: dict[int, float]  # see `probes.loss.shares_at_offsets`
-    total: float | None
+    total: float | None  # of all weights; None if rows were left out, or if the logits are too imprecise for weights
     count: int  # of the targets
     path: tuple[str | int, ...]  # to the logits, in what the model returned
     embedded: Embedded

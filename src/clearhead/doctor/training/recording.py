@@ -31,16 +31,11 @@ Kind = TypeVar("Kind", bound=Event)
 
 @dataclass(eq=False)
 class Recording:
-    """The events of a training, and the objects that took part in it.
-
-    Args:
-        model: the one that is trained; if None, it is found by its forwards and its parameters.
-        optimizers, schedulers: those that the caller named; others are found among all objects.
-    """
+    """The events of a training, and the objects that took part in it."""
 
     event_log: EventLog
-    model: nn.Module | None
-    optimizers: Sequence[object] = ()
+    model: nn.Module | None  # the one that is trained; if None, it is found by its forwards and its parameters
+    optimizers: Sequence[object] = ()  # those that the caller named; others are found among all objects
     schedulers: Sequence[object] = ()
 
     @property

@@ -30,22 +30,14 @@ Make = Callable[[Inputs], object]
 
 @dataclass
 class CachedDecoder:
-    """A model with a cache that goes in by a parameter and comes out with the logits, or is updated in place.
-
-    Args:
-        parameter: takes the cache; None if the model keeps it inside, and is told where tokens begin or to use it.
-        make: makes an empty cache; without it the model makes its own.
-        counts: takes the positions of the tokens, where the caller gives them.
-        hands_on: the position that a call returns is where the next one begins.
-        whole: it is given the rows from their first token on, and returns the logits of the last token alone.
-    """
+    """A model with a cache that goes in by a parameter and comes out with the logits, or is updated in place."""
 
     subject: Subject
-    parameter: str | None
-    make: Make | None = None
-    counts: str | None = None
-    hands_on: bool = False
-    whole: bool = False
+    parameter: str | None  # takes the cache; None if it is inside: the model is told where tokens begin or to use it
+    make: Make | None = None  # makes an empty cache; without it the model makes its own
+    counts: str | None = None  # takes the positions of the tokens, where the caller gives them
+    hands_on: bool = False  # the position that a call returns is where the next one begins
+    whole: bool = False  # it is given the rows from their first token on, and returns the last token's logits alone
     following: int = 0  # the position that the last call returned
 
     @property
