@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from clearhead.doctor.calling.names import arguments_of
 from clearhead.doctor.checks.loss.judge import judge
 from clearhead.doctor.probes.loss import IGNORED, Xray, ahead, xray
 from clearhead.doctor.problems import attempt
@@ -114,19 +115,12 @@ def _pad_of(loss: Loss) -> int | None:
 def _number(value: object) -> Tensor:
     value = value[0] if isinstance(value, tuple) else value
     assert isinstance(value, Tensor), f"it returned {with_article(type(value).__name__)}"
-    return value if value.dim() == 0 else value.sum()
-
-
-def _parameters(loss: Loss) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(loss).parameters.values())
-    except (TypeError, ValueError):  # it has no signature
-        return []
+    return value
 
 
 def _shifts(loss: Loss) -> bool | None:
     """Whether it must shift by itself: yes if its parameter is called ids, no if targets; labels may be either."""
-    names = [parameter.name for parameter in _parameters(loss)]
+    names = [parameter.name for parameter in arguments_of(loss)]
     if len(names) < 2:
         return None
     if IDS.search(names[1]):
@@ -136,7 +130,7 @@ def _shifts(loss: Loss) -> bool | None:
 
 def _number_called(loss: Loss, names: re.Pattern[str]) -> int | None:
     """A default of the function, or a constant of its module, with such a name."""
-    defaults = {parameter.name: parameter.default for parameter in _parameters(loss)}
+    defaults = {parameter.name: parameter.default for parameter in arguments_of(loss)}
     module = sys.modules.get(getattr(loss, "__module__", ""))
     for name, value in (*defaults.items(), *(vars(module).items() if module else ())):
         if names.search(name) and isinstance(value, int) and not isinstance(value, bool):

@@ -24,8 +24,7 @@ def guarded(seed: int, *models: nn.Module) -> Iterator[None]:
     """An examination: afterwards the models and the process are what they were. Layers run module by module."""
     with ExitStack() as stack:
         for model in models:
-            home = next((parameter.device for parameter in model.parameters()), CPU)
-            stack.enter_context(restored(model, home))
+            stack.enter_context(restored(model))
         for guard in (undisturbed(), plain_layers(), torch.random.fork_rng(devices=[]), warnings.catch_warnings()):
             stack.enter_context(guard)
         warnings.simplefilter("ignore")  # the model's own; they were seen when it was built
@@ -34,13 +33,13 @@ def guarded(seed: int, *models: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def restored(model: nn.Module, device: torch.device) -> Iterator[None]:
+def restored(model: nn.Module) -> Iterator[None]:
     """Gradients, buffers, modes and random generators of `model` are afterwards what they were before."""
     gradients = [(parameter, parameter.grad) for parameter in model.parameters()]
     held = [(module, name, buffer) for module in model.modules() for name, buffer in module._buffers.items()]
     buffers = [(module, name, buffer) for module, name, buffer in held if buffer is not None]
-    on_cpu = device.type == "cpu"
-    drawing = torch.random.fork_rng(devices=[] if on_cpu else [device], device_type=device.type)
+    device = next((parameter.device for parameter in model.parameters()), CPU)
+    drawing = torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type)
     with drawing, modes_kept(model), kept(buffer for _, _, buffer in buffers), torch.enable_grad():
         try:
             for parameter, _ in gradients:
@@ -285,8 +284,13 @@ def random_states() -> dict[str, str]:
 def seeded(seed: int) -> Iterator[None]:
     """Whatever draws random numbers draws the same ones every time; afterwards no generator has moved."""
     with undisturbed(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        if "numpy.random" in sys.modules:
-            sys.modules["numpy.random"].seed(seed)
+        seed_all(seed)
         yield
+
+
+def seed_all(seed: int) -> None:
+    """Seed every generator that a model's code may draw from."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed(seed)

@@ -3,12 +3,10 @@
 Imports no torch.
 """
 
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 
-from clearhead.doctor.catalogue.faults import CATALOGUE
+from clearhead.doctor.catalogue.faults import CATALOGUE, read
 from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.report.records import Json, Line, ReadableRecord
 from clearhead.doctor.report.report import Report
@@ -26,16 +24,11 @@ class Symptom:
     name: str
     title: str
     about: str
-    causes: tuple[str, ...]
+    causes: Sequence[str]
     otherwise: str
 
 
-def _read() -> dict[str, Symptom]:
-    tables = tomllib.loads(files("clearhead.doctor.catalogue").joinpath("symptoms.toml").read_text(encoding="utf-8"))
-    return {name: Symptom(name, **(texts | {"causes": tuple(texts["causes"])})) for name, texts in tables.items()}
-
-
-SYMPTOMS = _read()
+SYMPTOMS = {name: Symptom(name, **texts) for name, texts in read("symptoms.toml").items()}
 
 
 def symptom(word: str) -> Symptom:

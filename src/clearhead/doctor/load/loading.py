@@ -6,7 +6,6 @@ transformers no code is run: neither what its config names (`auto_map`) nor what
 
 import importlib
 import importlib.util
-import inspect
 import os
 import re
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 from torch import nn
 
+from clearhead.doctor.calling.names import arguments_of
 from clearhead.doctor.load.naming import Target, read
 from clearhead.doctor.load.unwrap import remedy
 from clearhead.doctor.probes.tracing import HERE, LIBRARY
@@ -118,12 +118,11 @@ def _attribute(module: object, name: str, target: str) -> Any:
 
 def _called(function: Any, target: str) -> Any:
     """What a function without arguments returns."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # it has no signature
-        parameters = []
-    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in variable]
+    needed = [
+        p.name
+        for p in arguments_of(function)
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
     if needed:
         raise DataError(
             f"{target} needs arguments ({', '.join(needed)}); add a function that gives them, as in "

@@ -2,7 +2,8 @@
 
 import functools
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -216,6 +217,15 @@ class EventLog:
             if isinstance(event, OptimizerStep):
                 event.number = len(self.steps) + 1
             self.timeline.append(event)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Nothing is written down meanwhile."""
+        paused, self.paused = self.paused, True
+        try:
+            yield
+        finally:
+            self.paused = paused
 
     def quiet(self, listener: Function) -> Function:
         """A listener whose errors go into the report, while the training goes on."""

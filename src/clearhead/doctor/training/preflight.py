@@ -86,7 +86,7 @@ def preflight(
     bidirectional = spec.kind == "bidirectional"
     is_fresh = freshness(model, spec.fresh)[0]
     results = [*_examine(model, spec)]
-    with restored(model, device), torch.no_grad():
+    with restored(model), torch.no_grad():
         model.eval()
         results += [] if bidirectional else _check_batch(model, forward or model, inputs, tokens)
         results += _check_fresh(forward or model, inputs, targets, tokens) if is_fresh else []

@@ -21,13 +21,8 @@ CLOSE = 1e-5  # of the largest output: a smaller difference is rounding
 @contextmanager
 def trying(recording: Recording, model: nn.Module) -> Iterator[None]:
     """Nothing that happens here is recorded or stays."""
-    paused, recording.event_log.paused = recording.event_log.paused, True
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    try:
-        with restored(model, device), torch.no_grad():
-            yield
-    finally:
-        recording.event_log.paused = paused
+    with recording.event_log.pause(), restored(model), torch.no_grad():
+        yield
 
 
 def run(forward: Forward, *, training: bool, seed: int = 0) -> list[Tensor]:

@@ -90,9 +90,8 @@ class watch:  # noqa: N801 - used as a context manager
             name: of the target in the report; the model's class by default.
         """
         self.look()
-        paused, self.event_log.paused = self.event_log.paused, True
         begun = time.perf_counter()
-        try:
+        with self.event_log.pause():
             recording = Recording(self.event_log, self.model, self.optimizers, self.schedulers)
             findings, checks = _examine(recording, self.allow)
             roots = [type(root).__name__ for root in recording.roots]
@@ -105,8 +104,6 @@ class watch:  # noqa: N801 - used as a context manager
                 paths=tuple(_paths(recording)),
                 seconds=time.perf_counter() - begun,
             )
-        finally:
-            self.event_log.paused = paused
 
 
 def _several(value: object) -> list[object]:

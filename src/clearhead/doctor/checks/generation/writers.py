@@ -1,7 +1,6 @@
 """What writes tokens behind rows of ids: methods of a model and functions beside its class, and how each is called."""
 
 import inspect
-import random
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from clearhead.doctor.calling.names import CACHE, FLAG, MASK, is_of_a_library
 from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import Skipped, Subject, Where
 from clearhead.doctor.probes.tracing import ModuleCall, quiet, recorded_ops
+from clearhead.doctor.state_guard import seed_all
 
 NAMES = re.compile(  # what people call it
     r"^(generate|sample|inference|complete|translate|greedy)(_?(text|tokens|ids|simple|greedy|decode|decoding|search))*$"
@@ -106,7 +106,8 @@ class TextWriter:
         arguments |= {name: value for name, value in options.items() if name in self.options}
         arguments = {name: v.to(self.subject.device) if isinstance(v, Tensor) else v for name, v in arguments.items()}
         call = getattr(model, self.name) if self.is_method else partial(self.code, model)
-        begun = _seeded(seed, self.subject.device)
+        seed_all(seed)
+        begun = _state(self.subject.device)
         with quiet(), recorded_ops(lambda op: op in ("multinomial", "embedding")) as ops:
             returned = call(**arguments)
         drew = not torch.equal(begun, _state(self.subject.device))
@@ -169,16 +170,8 @@ def _above_def(code: CodeType) -> int:
     return 0
 
 
-def _seeded(seed: int, device: torch.device) -> Tensor:
-    """Seed whatever a sampler may draw from; the state of the generator that torch's samplers use there."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    if numpy_random := sys.modules.get("numpy.random"):
-        numpy_random.seed(seed)
-    return _state(device)
-
-
 def _state(device: torch.device) -> Tensor:
+    """Of the generator that torch's samplers use there."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 

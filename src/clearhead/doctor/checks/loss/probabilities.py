@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from clearhead.doctor.calling.names import file_of, is_of_a_library
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Status, Subject, Where, attempt, finding, model_check
+from clearhead.doctor.probes.loss import is_probability
 
 TAKES_LOGITS = re.compile(r"\b(CrossEntropyLoss|cross_entropy)\b")
 TAKES_LOGARITHMS = re.compile(r"\b(NLLLoss|nll_loss)\b")
 LOGARITHM = re.compile(r"\blog(_softmax|p|10|2)?\(|LogSoftmax")  # somebody may take it on the way to the loss
 FILES, LONG = 60, 300_000  # beside a model's own: how many are read, and of how many bytes
-SUM = 1e-4  # how far the probabilities of one position may be from a sum of one
 
 
 @model_check("L03", "probabilities", order=245, covers=("L04",), needs=STEADY)
@@ -26,7 +25,7 @@ def probabilities(subject: Subject) -> list[Finding]:
         raise Skipped("a library's model says itself what it returns")
     with subject.training():  # some make probabilities in evaluation only, where nothing is learned
         outputs = subject.run(subject.inputs(3, salt=27)), subject.run(subject.inputs(2, salt=28))
-    if outputs[0].shape[-1] < 2 or not all(map(_are_probabilities, outputs)):
+    if outputs[0].shape[-1] < 2 or not all(map(is_probability, outputs)):
         return []
     file, loss = next(_losses(subject.original), ("", None))
     expected = "logits" if loss and TAKES_LOGITS.search(loss) else "logarithms"
@@ -54,10 +53,6 @@ def _importing(cls: type) -> Iterator[tuple[str, str]]:
                 text = path.read_text(encoding="utf-8", errors="replace")
                 if imports.search(text) and re.search(rf"\b{re.escape(cls.__name__)}\b", text):
                     yield path.name, text
-
-
-def _are_probabilities(output: torch.Tensor) -> bool:
-    return bool((output >= 0).all()) and float((output.sum(-1) - 1).abs().max()) < SUM
 
 
 def _last_softmax(subject: Subject) -> Where:
