@@ -50,7 +50,8 @@ def mended(subject: Subject, check: str, findings: Sequence[Finding], undo: Exit
     guilty = {fault.where.class_name for fault in findings if fault.id in MIXING_NORMS}
     norms = [module for module in modules if type(module).__name__ in guilty and is_leaf_norm(module)]
     for norm in norms:
-        _call_by(norm, _over_width(norm, subject.convention.time_first, subject.calling.T), undo)
+        undo.callback(setattr, norm, "forward", norm.forward)
+        norm.forward = _over_width(norm, subject.convention.time_first, subject.calling.T)
     return replace(subject) if norms else None
 
 
@@ -64,12 +65,6 @@ def _within(subject: Subject, context: Callable[[], AbstractContextManager[Any]]
     """The subject whose copies are called within a context."""
     call_within(context, (subject.model, subject.fresh), undo)
     return replace(subject)
-
-
-def _call_by(module: nn.Module, forward: Callable[..., Any], undo: ExitStack) -> None:
-    """Let a module be called by another function."""
-    undo.callback(setattr, module, "forward", module.forward)
-    module.forward = forward
 
 
 def _over_width(norm: nn.Module, time_first: bool, T: int) -> Callable[[Tensor], Tensor]:

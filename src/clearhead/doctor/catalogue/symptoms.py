@@ -71,7 +71,6 @@ class Diagnosis(ReadableRecord):
 
     @property
     def summary(self) -> str:
-        """The verdict in one sentence."""
         finding = self._finding
         if finding:
             return f"{self.symptom.title}: {finding.id}, {finding.title}"

@@ -142,16 +142,12 @@ def _role(name: str, tensor: Tensor) -> Hashable | None:
     return role, side, layer, last
 
 
-def _kind(name: str, tensor: Tensor) -> Hashable | None:
-    return "bias" in name.rpartition(".")[2]
-
-
 KEYS: tuple[tuple[str, Key], ...] = (
     ("name", lambda name, tensor: name),
     ("value", _value),
     *(("suffix", _ending(length)) for length in (6, 5, 4, 3, 2)),
     ("role", _role),
-    ("order", _kind),
+    ("order", lambda name, tensor: "bias" in name.rpartition(".")[2]),
 )
 
 

@@ -51,10 +51,9 @@ def build_architecture(name: str, settings: Mapping[str, str]) -> nn.Module:
             model = kind._from_config(config, **how)
             largest = largest or model
             _call(model)
-        if attempted.failed:
-            problem = problem or attempted.error
-            continue
-        return model  # type: ignore[no-any-return]
+        if not attempted.failed:
+            return model  # type: ignore[no-any-return]
+        problem = problem or attempted.error
     if largest is None:
         assert problem is not None
         raise problem
@@ -74,13 +73,10 @@ def _classes(name: str) -> tuple[Any, Any, dict[str, Any]]:
         raise DataError(
             f"transformers knows no '{name}'{did_you_mean(name, known)}; give a model_type, a class or a folder"
         )
-    is_decoder = "is_decoder" in inspect.signature(config_class).parameters and _is_only_causal(cls)
-    return cls, config_class, {"is_decoder": True} if is_decoder else {}
-
-
-def _is_only_causal(cls: Any) -> bool:
     causal, *others = (_names(mapping) for _, mapping in HEADS)
-    return cls.__name__ in causal and not any(cls.__name__ in other for other in others)
+    is_only_causal = cls.__name__ in causal.difference(*others)
+    is_decoder = is_only_causal and "is_decoder" in inspect.signature(config_class).parameters
+    return cls, config_class, {"is_decoder": True} if is_decoder else {}
 
 
 def _mapping(name: str) -> Any:
@@ -89,10 +85,10 @@ def _mapping(name: str) -> Any:
     return getattr(modeling_auto, name)
 
 
-def _names(mapping: str) -> list[str]:
+def _names(mapping: str) -> set[str]:
     """The classes of a mapping; reading the mapping itself would import them all."""
     classes: Mapping[str, str | tuple[str, ...]] = _mapping(f"{mapping}_NAMES")
-    return [names if isinstance(names, str) else names[0] for names in classes.values()]
+    return {names if isinstance(names, str) else names[0] for names in classes.values()}
 
 
 def class_for(config: Any) -> Any:

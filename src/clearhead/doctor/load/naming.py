@@ -41,7 +41,10 @@ def read(typed: str, find_run: Callable[[str], Path | None] = lambda typed: None
         return Target("run", str(run))
     path = Path(os.path.expanduser(typed))
     if typed and path.is_dir():
-        raise DataError(f"{typed} is a folder and not a run; {_hint(typed, path)}")
+        hint = f"name a file in it, as in {os.path.join(typed, 'model.py')}:build"
+        if (path / "config.json").is_file():
+            hint = f"'hf:{typed}' reads it as a checkpoint of transformers"
+        raise DataError(f"{typed} is a folder and not a run; {hint}")
     if path.suffix == ".py" and path.is_file():  # a colon may be part of the path
         return Target("file", str(path))
     file = FILE.fullmatch(typed)
@@ -60,9 +63,3 @@ def _of_transformers(name: str) -> Target:
         raise UsageError("hf: needs an architecture, as in hf:llama, or a folder with a checkpoint")
     folder = os.path.expanduser(name)
     return Target("checkpoint", folder) if os.path.isdir(folder) else Target("architecture", name)
-
-
-def _hint(typed: str, folder: Path) -> str:
-    if (folder / "config.json").is_file():
-        return f"'hf:{typed}' reads it as a checkpoint of transformers"
-    return f"name a file in it, as in {os.path.join(typed, 'model.py')}:build"

@@ -14,14 +14,11 @@ MATCHED_BY = {"name": "name", "suffix": "the end of the name", "value": "value",
 
 @dataclass(frozen=True)
 class Differing:
-    """Two tensors or two outputs that correspond, by their names in A and B, and by how much they differ.
-
-    A difference is relative to the largest number there.
-    """
+    """Two tensors or two outputs that correspond, by their names in A and B, and by how much they differ."""
 
     a: str
     b: str
-    difference: float
+    difference: float  # relative to the largest number there
 
     @property
     def names(self) -> str:
@@ -72,11 +69,9 @@ class Difference:
 
 @dataclass(frozen=True)
 class Weights:
-    """How the weights of A came into B.
+    """How the weights of A came into B."""
 
-    `matched`: how many tensors, by how they were recognized: name, suffix (of the name), value, role, order.
-    """
-
+    # how many tensors, by how they were recognized: name, suffix (of the name), value, role, order
     matched: Mapping[str, int] = field(default_factory=dict)
     renamed: tuple[tuple[str, str], ...] = ()  # names that differ
     first_different: Differing | None = None  # before
@@ -117,12 +112,10 @@ class Comparison(ReadableRecord):
 
     @property
     def summary(self) -> str:
-        """The verdict in one line."""
         verdict = f"differ: {self.first.sentence}" if self.first else "are equal on every path that was run"
         return f"{self.a} and {self.b} {verdict} ({round(self.seconds, 3):.2f} s)"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         return show_comparison(self)
 
     def _lines(self, verbose: bool) -> Iterator[Line]:

@@ -52,16 +52,15 @@ def excerpt(file: str | None, line: int | None) -> Excerpt | None:
 class Evidence:
     """What was measured. A failure has a witness: two inputs, and an output that moved or stayed when it must not.
 
-    `against`: what the witness contradicts: something else that the model does or says, or what nobody can mean.
-    Without it a model is only unlike others, and the finding is a warning. `second`: what else speaks against it.
+    Without anything that it contradicts a model is only unlike others, and the finding is a warning.
     """
 
     value: float
     threshold: float
     noise_floor: float
     witness: str
-    against: str = ""
-    second: str = ""
+    against: str = ""  # what it contradicts: what else the model does or says, or what nobody can mean
+    second: str = ""  # what else speaks against the model
 
 
 @dataclass(frozen=True)

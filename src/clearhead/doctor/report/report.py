@@ -41,13 +41,14 @@ class Report(ReadableRecord):
         Raises:
             KeyError: there is none.
         """
-        for finding in self.findings:
-            if finding.id == id:
-                return finding
-        raise KeyError(id)
+        return {finding.id: finding for finding in reversed(self.findings)}[id]
 
     def __contains__(self, id: object) -> bool:
         return any(finding.id == id for finding in self.findings)
+
+    @property
+    def _failures(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.status == "fail"]
 
     def of_check(self, name: str) -> tuple[Finding, ...]:
         """What that check found, and no check before it."""
@@ -113,10 +114,9 @@ class Report(ReadableRecord):
         blocked or broke, or that found something else, rules out nothing. While any failure stands none is ruled out,
         because one fault can look like another and hide a third. A warning of another check hides nothing.
         """
-        for finding in self.findings:
-            if finding.id == id:
-                suffix = f", in {finding.where.place}" if finding.where.place else ""
-                return "yes", f"{finding.evidence.witness}{suffix}"
+        if id in self:
+            location = self[id].where.place
+            return "yes", self[id].evidence.witness + (f", in {location}" if location else "")
         for finding in self.findings:
             for cause in finding.causes:
                 if cause.id == id:
@@ -127,10 +127,9 @@ class Report(ReadableRecord):
         if not passed or in_the_way:
             reasons = {self._reason(check) for check in in_the_way or able} - {""}
             return "unknown", "; ".join(sorted(reasons)) or WATCHED
-        fault = next((finding for finding in self.findings if finding.status == "fail"), None)
-        if fault is not None:
-            witness = f"it was looked for and not found, but {fault.id} was, and may hide it; fix that and ask again"
-            return "unknown", witness
+        if self._failures:
+            other = f"but {self._failures[0].id} was, and may hide it; fix that and ask again"
+            return "unknown", f"it was looked for and not found, {other}"
         later = sorted({check.note for check in able if check.note.startswith("at --level")})
         return "no", "; ".join(check.holds for check in passed) + (f"; more is examined {later[0]}" if later else "")
 
@@ -148,17 +147,16 @@ class Report(ReadableRecord):
             FaultError: the first fault, in one sentence, and how many more there are.
             DataError: something that was requested could not be examined, so that nothing is known about it.
         """
-        failed = [finding for finding in self.findings if finding.status == "fail"]
-        if failed:
-            more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
-            raise FaultError(failed[0].sentence + more)
+        if self._failures:
+            first, *others = self._failures
+            raise FaultError(first.sentence + (f" (and {len(others)} more)" if others else ""))
         if self.exit_code:
             raise DataError(self.summary)
 
     @property
     def summary(self) -> str:
         """The verdict in one line: of what, what it is, and what it rests on."""
-        faults = sum(finding.status == "fail" for finding in self.findings)
+        faults = len(self._failures)
         warnings = len(self.findings) - faults
         counts = [counted(faults, "fault") if faults else "", counted(warnings, "warning") if warnings else ""]
         verdict = {
@@ -193,7 +191,6 @@ class Report(ReadableRecord):
         return f"; assumed to be {self.kind} because {reason}: {assumed.otherwise or '--kind declares another'}"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
         return show(self)
 
     def _lines(self, verbose: bool) -> Iterator[Line]:

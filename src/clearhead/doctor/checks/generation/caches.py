@@ -71,10 +71,7 @@ def _tried(
 ) -> tuple[tuple[CachedDecoder, Tensor], tuple[CachedDecoder, Tensor]]:
     """The first decoder that has a cache, and the first that agrees with one call, or else the first again.
 
-    Each with how far the logits of each position (T,) move.
-
-    Raises:
-        Skipped: none has a cache.
+    Each with how far the logits of each position (T,) move. Raises `Skipped` if none has a cache.
     """
     tried: list[tuple[CachedDecoder, Tensor]] = []
     problem: Exception | None = None

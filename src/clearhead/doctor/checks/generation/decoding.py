@@ -18,13 +18,10 @@ ALIVE = 1e-5
 
 
 class Departure(NamedTuple):
-    """The first module, in the first step, whose output differs from that in one call while its input does not.
-
-    The step reads tokens `begin` to `end`.
-    """
+    """The first module, in the first step, whose output differs from that in one call while its input does not."""
 
     call: ModuleCall
-    begin: int
+    begin: int  # of the tokens that the step reads
     end: int
 
 

@@ -38,16 +38,13 @@ class Fault(NamedTuple):
 
 
 class SampledToken(NamedTuple):
-    """A token for each row: what it is drawn from (B, V), the logits of one call (B, n, V), and the token (B,).
+    """A token for each row."""
 
-    `before`: the rows (B, n) behind which it stands. `written`: what the whole call writes, where that can be read.
-    """
-
-    p: Tensor
-    all_logits: Tensor
-    token: Tensor
-    before: Tensor
-    written: Tensor | None
+    p: Tensor  # (B, V), what it is drawn from
+    all_logits: Tensor  # (B, n, V), of one call
+    token: Tensor  # (B,)
+    before: Tensor  # (B, n), the rows behind which it stands
+    written: Tensor | None  # what the whole call writes, where that can be read
 
     @property
     def logits(self) -> Tensor:
@@ -119,11 +116,7 @@ def generations(subject: Subject) -> list[Finding]:
 
 
 def _fault_of(writer: TextWriter) -> Fault | None:
-    """The first fault in what it writes.
-
-    Raises:
-        Skipped: nothing is known beforehand of what it writes.
-    """
+    """The first fault in what it writes; `Skipped` if nothing is known of that beforehand."""
     subject = writer.subject
     rows = FEW if writer.one_by_one else ROWS
     batches = [subject.inputs(rows, salt=salt, T=PROMPT) for salt in (17, 18)]

@@ -34,22 +34,19 @@ GREEDY = {"do_sample": False, "greedy": True, "top_k": 1, "temperature": 1e-4}  
 
 
 class TokenDraw(NamedTuple):
-    """What a token is drawn from for each row, (B, W), and its column, (B,)."""
+    """What a token is drawn from for each row."""
 
-    p: Tensor
-    column: Tensor
+    p: Tensor  # (B, W)
+    column: Tensor  # (B,), the token's
 
 
 class Writing(NamedTuple):
-    """One answer: the rows (B, n) that it began with, what was written behind them, (B, m), and how.
+    """One answer, and how it came about."""
 
-    `tokens`: None where they are not to be found in what was returned. `drew`: random numbers were drawn.
-    """
-
-    before: Tensor
-    tokens: Tensor | None
+    before: Tensor  # (B, n), the rows that it began with
+    tokens: Tensor | None  # (B, m), behind them; None where they are not to be found in what was returned
     draws: list[TokenDraw]
-    drew: bool
+    drew: bool  # random numbers were drawn
 
 
 @dataclass(frozen=True)
@@ -176,11 +173,7 @@ def _state(device: torch.device) -> Tensor:
 
 
 def _first_read(calls: list[ModuleCall], inputs: Inputs) -> Tensor:
-    """The tokens (B, 1) that a decoder begins with where it is given none.
-
-    Raises:
-        Skipped: it does not begin with one token in each row.
-    """
+    """The tokens (B, 1) that a decoder begins with where it is given none; `Skipped` without one in each row."""
     for call in calls:
         ids = call.argument(0, "input") if call.name == "embedding" else None
         if isinstance(ids, Tensor) and ids.numel() == len(inputs.ids) and not ids.is_floating_point():

@@ -169,21 +169,17 @@ def _batch_beside(subject: Subject, name: str, offset: int) -> list[Finding] | N
     """How the labels of the person's batch and the model's shift add up; None if there are no labels to tell."""
     if subject.own is None or subject.own.inputs.labels is None or subject.shifts_its_rows:
         return None
-    ahead = _ahead(subject.own.inputs.labels, subject.own.inputs.ids)
-    if ahead is None:
-        return None
-    subject.journal.paths.append(f"the batch's '{name}' beside its ids")
-    if ahead + offset == 1:
-        return []
-    witness = f"the batch's '{name}' are {ahead} ahead of its tokens, and the loss shifts them by {offset} more"
-    return [finding("D01" if ahead + offset < 1 else "D02", witness, value=ahead + offset, threshold=1)]
-
-
-def _ahead(labels: Tensor, ids: Tensor) -> int | None:
-    """How many tokens ahead of the ids (B, T) the labels (B, T) of a batch are; None if several numbers fit."""
+    labels, ids = subject.own.inputs.labels, subject.own.inputs.ids
     shares = shares_at_offsets(labels, ids, FEW) if labels.shape == ids.shape else {}
     fits = [offset for offset, share in shares.items() if share == 1]
-    return fits[0] if len(fits) == 1 else None
+    if len(fits) != 1:
+        return None
+    total = fits[0] + offset
+    subject.journal.paths.append(f"the batch's '{name}' beside its ids")
+    if total == 1:
+        return []
+    witness = f"the batch's '{name}' are {fits[0]} ahead of its tokens, and the loss shifts them by {offset} more"
+    return [finding("D01" if total < 1 else "D02", witness, value=total, threshold=1)]
 
 
 def _code_of_class(model: nn.Module) -> str:

@@ -24,21 +24,20 @@ ALIKE = 1e-4  # of the logits' spread: they are the same but for rounding
 
 @dataclass(frozen=True)
 class LossXray:
-    """What a loss asks for: its X-ray, the logits (B, T, V) that it is made of, and the modules that were called.
-
-    `compared`: the numbers that labels are compared with on its way. `dropouts`: what would have dropped numbers.
-    """
+    """What a loss asks for."""
 
     reading: Xray
-    logits: Tensor
+    logits: Tensor  # (B, T, V), that it is made of
     loss: Tensor
-    calls: list[ModuleCall]
-    compared: frozenset[int]
-    dropouts: list[ModuleCall]
+    calls: list[ModuleCall]  # of modules
+    compared: frozenset[int]  # the numbers that labels are compared with on its way
+    dropouts: list[ModuleCall]  # what would have dropped numbers
 
     def judged(self, subject: Subject, *, mark: int | None, shifts: bool | None = None) -> list[Finding]:
         """Its faults, see `judge`. `mark`: the label where there is nothing to learn."""
-        ends = mark is not None and mark in end_ids(subject)
+        names = ("eos_token_id", "eos_id", "eos_idx")
+        end_ids = (holder(subject.original, name, None) for holder in (getattr, setting) for name in names)
+        ends = mark is not None and mark in end_ids
         return judge(self.reading, self.logits, pad_id=mark, shifts=shifts, ends=ends)
 
 
@@ -81,12 +80,6 @@ def half_padded(subject: Subject, tokens: Tensor, mark: int | None) -> Tensor:
     if mark is not None:
         tokens[2, subject.calling.T // 2 :] = mark
     return tokens
-
-
-def end_ids(subject: Subject) -> list[object]:
-    """The token that ends a text, as the model and its config call it."""
-    names = ("eos_token_id", "eos_id", "eos_idx")
-    return [holder(subject.original, name, None) for holder in (getattr, setting) for name in names]
 
 
 def number_of_labels(subject: Subject) -> int:
@@ -160,11 +153,7 @@ def _logits_among(subject: Subject, model: nn.Module, tensors: Sequence[Tensor],
 
 
 def _with_slope(loss: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Logits and the gradient of a loss at them, both (B, T, V) in float64.
-
-    Raises:
-        Skipped: the loss is not made of these logits, or not of so many.
-    """
+    """Logits and the gradient of a loss at them, both (B, T, V) in float64; `Skipped` if it is not made of them."""
     try:
         (gradient,) = torch.autograd.grad(loss, logits)
     except RuntimeError:  # no path leads there, or its graph was freed
