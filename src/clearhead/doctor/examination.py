@@ -76,15 +76,11 @@ def check(
     paths = (subject.convention.sentence, f"eval(), float32, {device.upper()}", *subject.journal.paths)
     if whole is not model:
         paths = (*paths, f"without the {type(whole).__name__} around it")
-    findings = tuple(replace(finding, repro=_again(finding.id, level, seed)) for finding in findings)
+    again = "doctor.check(model, level={!r}, only=[{!r}], seed={})"
+    findings = tuple(replace(finding, repro=again.format(level, finding.id, seed)) for finding in findings)
     took = time.perf_counter() - begun
     assumptions = (*subject.journal.assumptions, *filter(None, [subject.assumed_kind]))
     return Report(type(model).__name__, kind, findings, checks, assumptions, paths, took, tuple(only))
-
-
-def _again(id: str, level: Level, seed: int) -> str:
-    """How to see one finding again."""
-    return f"doctor.check(model, level={level!r}, only=[{id!r}], seed={seed})"
 
 
 def chosen(only: Sequence[str]) -> list[Check[Subject]]:

@@ -66,7 +66,7 @@ def _classes(name: str) -> tuple[Any, Any, dict[str, Any]]:
 
     if name in transformers.CONFIG_MAPPING:
         return None, transformers.CONFIG_MAPPING[name], {}
-    cls = getattr(transformers, name, None) if name.isidentifier() else None
+    cls: Any = getattr(transformers, name, None) if name.isidentifier() else None
     config_class = getattr(cls, "config_class", None)
     if config_class is None:
         known = [*transformers.CONFIG_MAPPING, *(word for word in dir(transformers) if "For" in word or "LM" in word)]

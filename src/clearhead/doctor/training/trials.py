@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from clearhead.doctor.calling.outputs import follow, tensors
 from clearhead.doctor.checks.parts.effects import OTHER
@@ -29,10 +29,8 @@ def run(forward: Forward, *, training: bool, seed: int = 0) -> list[Tensor]:
     """The outputs that a loss read, computed again from the same batch; call it within `trying`."""
     forward.module.train(training)
     torch.manual_seed(seed)
-    args, kwargs = tree_map(
-        lambda value: value.detach().clone() if isinstance(value, Tensor) else value,
-        (forward.args, dict(forward.kwargs)),
-    )
+    arguments = (forward.args, dict(forward.kwargs))
+    args, kwargs = tree_map_only(Tensor, lambda tensor: tensor.detach().clone(), arguments)
     output = forward.module(*args, **kwargs)
     outputs = [follow(output, record.path) for record in forward.outputs if record.is_used] or tensors(output)
     return [tensor for tensor in outputs if isinstance(tensor, Tensor) and tensor.is_floating_point()]

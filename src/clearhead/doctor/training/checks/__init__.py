@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from clearhead.doctor.checks.base import Registry, load_all
-from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.checks.base import Finding, Registry, load_all
 from clearhead.doctor.training.recording import Recording
 
 training_check = Registry[Recording]()

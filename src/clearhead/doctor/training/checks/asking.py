@@ -8,12 +8,10 @@ from torch import Tensor
 
 from clearhead.doctor.calling.outputs import arrange, tensors
 from clearhead.doctor.calling.settings import setting
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Finding, Skipped, Where, attempt, finding
 from clearhead.doctor.checks.loss.judge import arithmetic, mean_of_means, the_same_token, too_far, uneven_smoothing
 from clearhead.doctor.probes.loss import FEW, STRAIGHT, Xray, is_probability
 from clearhead.doctor.probes.tensors import first_true
-from clearhead.doctor.problems import attempt
-from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.logits import LogitsXray
 from clearhead.doctor.training.recording import Recording

@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Finding, Skipped, Where, attempt, finding
 from clearhead.doctor.probes.tensors import are_same
 from clearhead.doctor.probes.tracing import home_of
-from clearhead.doctor.problems import attempt
-from clearhead.doctor.report.findings import Finding, Where
 from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.events import Backward, Forward
 from clearhead.doctor.training.recording import Recording

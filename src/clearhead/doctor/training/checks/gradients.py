@@ -5,11 +5,9 @@ from collections.abc import Iterator
 
 from torch import nn
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Finding, Skipped, attempt, finding
 from clearhead.doctor.checks.parts.effects import NUDGE
 from clearhead.doctor.checks.parts.gradients import SOMETIMES
-from clearhead.doctor.problems import attempt
-from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.events import Backward, Forward, OptimizerStep
 from clearhead.doctor.training.gradient_log import Use
@@ -17,6 +15,10 @@ from clearhead.doctor.training.recording import Recording
 from clearhead.doctor.training.trials import CLOSE, effect, has_gradient, trying
 
 TRIED = 24  # parameters whose effect is measured
+WITHOUT_GRADIENT = {  # what other numbers in such parameters do
+    "I06": "change what the loss reads, and no gradient reaches them",
+    "A13": "change nothing that the loss reads",
+}
 
 
 @training_check("I06", "graph", order=10)
@@ -87,41 +89,30 @@ def effects(recording: Recording) -> list[Finding]:
     """What is to be trained and has an effect has a gradient."""
     if not recording.steps or not recording.learned:
         raise Skipped("no step was made")
-    cut: list[nn.Parameter] = []
-    idle: list[nn.Parameter] = []
+    guilty: dict[str, list[nn.Parameter]] = {}
     for forward in {forward.module: forward for forward in recording.learned}.values():
         parameters = [p for p in forward.module.parameters() if p.requires_grad and recording.is_held(p)]
         bare = [parameter for parameter in parameters if not recording.account(parameter).present]
-        _sort(recording, forward, bare[:TRIED], cut, idle)
-    if cut:
-        witness = f"other numbers in {recording.listed(cut)} change what the loss reads, and no gradient reaches them"
-        return [finding("I06", witness, value=0, where=recording.where(cut[0]))]
-    if idle:
-        witness = f"other numbers in {recording.listed(idle)} change nothing that the loss reads"
-        return [finding("A13", witness, value=0, where=recording.where(idle[0]))]
+        if not bare:
+            continue
+        with attempt() as attempted, trying(recording, forward.module):
+            for parameter in bare[:TRIED]:
+                guilty.setdefault(_fault_of(parameter, recording.name(parameter), forward), []).append(parameter)
+        if attempted.failed:
+            raise Skipped(f"the batch could not be run again ({attempted.kind})")
+    for id, what in WITHOUT_GRADIENT.items():
+        if parameters := guilty.get(id, []):
+            witness = f"other numbers in {recording.listed(parameters)} {what}"
+            return [finding(id, witness, value=0, where=recording.where(parameters[0]))]
     return []
 
 
-def _sort(
-    recording: Recording,
-    forward: Forward,
-    bare: list[nn.Parameter],
-    cut: list[nn.Parameter],
-    idle: list[nn.Parameter],
-) -> None:
-    """Add those that are cut off, and those that do nothing. A part that is only left out at times is neither."""
-    if not bare:
-        return
+def _fault_of(parameter: nn.Parameter, name: str, forward: Forward) -> str:
+    """Whether one without a gradient is cut off or does nothing. A part that is only left out at times is neither."""
     training = forward.training
-    with attempt() as attempted, trying(recording, forward.module):
-        for parameter in bare:
-            name = recording.name(parameter)
-            if effect(forward, parameter, training=training) > CLOSE:
-                # numbers that others are only compared with, to balance experts, have no gradient and need none
-                is_balance = parameter.dim() < 2 and not effect(forward, parameter, training=training, size=NUDGE)
-                if not is_balance and not has_gradient(forward, parameter, training=training):
-                    cut.append(parameter)
-            elif not SOMETIMES.search(name) and effect(forward, parameter, training=False) <= CLOSE:
-                idle.append(parameter)
-    if attempted.failed:
-        raise Skipped(f"the batch could not be run again ({attempted.kind})")
+    if effect(forward, parameter, training=training) > CLOSE:
+        # numbers that others are only compared with, to balance experts, have no gradient and need none
+        is_balance = parameter.dim() < 2 and not effect(forward, parameter, training=training, size=NUDGE)
+        return "" if is_balance or has_gradient(forward, parameter, training=training) else "I06"
+    is_idle = not SOMETIMES.search(name) and effect(forward, parameter, training=False) <= CLOSE
+    return "A13" if is_idle else ""

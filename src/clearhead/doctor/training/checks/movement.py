@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.checks.base import Finding, Skipped, finding
 from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.events import Move, OptimizerStep, Scaled, Scheduled, parameters_held
 from clearhead.doctor.training.recording import Recording

@@ -8,10 +8,9 @@ import torch
 from torch import nn
 
 from clearhead.doctor.calling.settings import setting
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Finding, Skipped, Status, finding
 from clearhead.doctor.probes.locations import place_of_module
 from clearhead.doctor.probes.tensors import is_same
-from clearhead.doctor.report.findings import Finding, Status
 from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.events import Created, Forward, OptimizerStep
 from clearhead.doctor.training.gradient_log import norm, sample

@@ -9,9 +9,7 @@ from itertools import takewhile
 
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from clearhead.doctor.checks.base import Skipped, finding
-from clearhead.doctor.problems import attempt
-from clearhead.doctor.report.findings import Finding
+from clearhead.doctor.checks.base import Finding, Skipped, attempt, finding
 from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.events import Backward, Clip, Event, Forward, OptimizerStep, Scaled, Scheduled, rates_of
 from clearhead.doctor.training.recording import Recording

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from clearhead.doctor.checks.base import Skipped, finding
+from clearhead.doctor.checks.base import Finding, Skipped, finding
 from clearhead.doctor.checks.loss.judge import of_total
 from clearhead.doctor.probes.loss import STRAIGHT
-from clearhead.doctor.report.findings import Finding
 from clearhead.doctor.training.checks import first_of, training_check
 from clearhead.doctor.training.events import Backward, OptimizerStep, Scaled
 from clearhead.doctor.training.logits import LogitsXray
