@@ -211,10 +211,9 @@ def parted_ties(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> tupl
 
 @torch.no_grad()
 def transfer(pairs: Sequence[WeightPair], a: nn.Module, b: nn.Module) -> Weights:
-    """Give B the values of A, in place. What either model holds in one tensor gets one value in both.
+    """Give B the values of A, in place; tells how they were matched, and what differed before.
 
-    Returns:
-        How the weights were matched, and what differed before.
+    What either model holds in one tensor gets one value in both.
     """
     of_a, _ = labels(pairs, a, b)
     values: dict[int, Tensor] = {}

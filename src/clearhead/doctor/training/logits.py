@@ -56,8 +56,7 @@ class LogitsXray:
 def xray_of(forward: Forward, scale: float) -> LogitsXray | None:
     """The X-ray of the logits of a forward after its backward; None if it has no logits or no tokens.
 
-    Args:
-        scale: of a gradient scaler; 1 without one.
+    `scale`: of a gradient scaler; 1 without one.
     """
 
     def worth(xray: LogitsXray) -> float:

@@ -1,7 +1,6 @@
 """What a decoder that makes its own input from the labels has read, compared with what it is asked for."""
 
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -63,8 +62,5 @@ def _last_read(subject: Subject, convention: Convention, name: str) -> int | Non
 
 def _asked_for(subject: Subject, convention: Convention, name: str) -> Xray | None:
     """What the loss asks for; None if that is no cross-entropy."""
-    inputs = subject.inputs(3, salt=9)
-    model, arguments = quieter(subject), {name: inputs.ids.clone()}
-    call = partial(convention.raw, model, inputs, **arguments)
-    reading = xray_of_call(subject, model, call, inputs, inputs.ids).reading
+    reading = xray_of_call(subject, quieter(subject), name, subject.inputs(3, salt=9).ids, convention).reading
     return None if reading.residual > STRAIGHT else reading

@@ -27,7 +27,6 @@ from clearhead.doctor.checks.loss.judge import never_scored
 from clearhead.doctor.checks.loss.scoring import (
     MARKS,
     LossXray,
-    half_padded,
     judged_by_own_mark,
     loss_in,
     makes_a_loss,
@@ -132,9 +131,10 @@ def labels_parameter(subject: Subject) -> str | None:
 
 def _read(subject: Subject, model: nn.Module, name: str, labels: Tensor, mark: int | None) -> LossXray:
     """What it asks for beside three rows of tokens, if the second half of the last row of labels (B, T) is marked."""
-    inputs, labels = subject.inputs(3, salt=9), half_padded(subject, labels, mark)
-    arguments = {name: (labels.t() if subject.convention.time_first else labels).clone()}  # some write over them
-    return xray_of_call(subject, model, partial(subject.convention.raw, model, inputs, **arguments), inputs, labels)
+    labels = labels.clone()
+    if mark is not None:
+        labels[2, subject.calling.T // 2 :] = mark
+    return xray_of_call(subject, model, name, labels)
 
 
 def _aligned(subject: Subject, name: str, reading: Xray, ids: Tensor) -> list[Finding]:
@@ -199,7 +199,7 @@ def _ignores_a_token(subject: Subject, model: nn.Module, name: str, mark: int | 
     labels = torch.tensor((edge * (3 * T))[: 3 * T]).view(3, T)
     labels[2, -1] = mark
     try:
-        reading = _read(subject, model, name, labels, None).reading
+        reading = xray_of_call(subject, model, name, labels).reading
     except (Skipped, IndexError, RuntimeError, ValueError):
         return []
     offset = reading.offset if reading.offset is not None else offset_among(reading.targets, labels)[0] or 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.calling.convention import Convention
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.outputs import arrange, find_logits, follow, leaves
 from clearhead.doctor.calling.settings import setting
@@ -74,14 +75,6 @@ def quieter(subject: Subject) -> nn.Module:
     return model
 
 
-def half_padded(subject: Subject, tokens: Tensor, mark: int | None) -> Tensor:
-    """Two of these three rows as they are, and the second half of the last marked as nothing to learn."""
-    tokens = tokens.clone()
-    if mark is not None:
-        tokens[2, subject.calling.T // 2 :] = mark
-    return tokens
-
-
 def number_of_labels(subject: Subject) -> int:
     """How many there are: one for each token, or fewer classes."""
     return min(subject.calling.vocab_size, subject.inside.logits.shape[-1])
@@ -97,24 +90,21 @@ def makes_a_loss(subject: Subject, name: str) -> bool:
 
 
 def xray_of_call(
-    subject: Subject,
-    model: nn.Module,
-    call: Callable[[], object],
-    inputs: Inputs,
-    labels: Tensor,
+    subject: Subject, model: nn.Module, name: str, labels: Tensor, convention: Convention | None = None
 ) -> LossXray:
     """What a call asks of its logits: of those that it computes on its way, as it returns them or in another order.
 
     Args:
-        call: runs the model, and returns a loss.
+        name: of the parameter that takes labels, beside three rows of tokens.
         labels: (B, T) tokens among which the targets are looked for.
 
     Raises:
         Skipped: it returns no loss, or its logits are not to be found.
     """
-    dropping = without_dropout()
+    inputs, dropping, convention = subject.inputs(3, salt=9), without_dropout(), convention or subject.convention
+    own_labels = (labels.t() if convention.time_first else labels).clone()  # some write over them
     with torch.enable_grad(), dropping, recorded_modules(model) as calls, recorded_ops() as ops:
-        value = call()
+        value = convention.raw(model, inputs, **{name: own_labels})
     loss, returned = loss_in(value), logits_in(subject, value, labels.shape)
     if loss is None:
         raise Skipped("it returned no loss")
