@@ -22,7 +22,6 @@ from clearhead.doctor.checks.parts.layouts import scrambled
 from clearhead.doctor.probes.dependency import shape_of
 from clearhead.doctor.probes.flow import Flow
 from clearhead.doctor.probes.tracing import home_of, recorded_modules, recorded_ops
-from clearhead.doctor.state_guard import in_double
 from clearhead.doctor.training.checks import TRAINING_CHECKS
 from clearhead.doctor.training.preflight import OF_A_TRAINING
 
@@ -227,19 +226,6 @@ def test_what_a_part_was_given_is_told_where_another_part_fails_and_the_model_go
         model(x)
     assert [(call.name, call.depth) for call in calls] == [("slow", 1), ("", 0)]
     assert all(torch.equal(call.inputs[0], x) for call in calls)
-
-
-def test_float64_is_taken_back_to_the_bit() -> None:
-    model = nn.BatchNorm1d(3)
-    model.register_buffer("exact", torch.tensor([1 / 3], dtype=torch.float64))
-    model.register_buffer("coarse", torch.tensor([0.1], dtype=torch.bfloat16))
-    before = {name: (value.dtype, value.clone()) for name, value in model.state_dict().items()}
-    with in_double(model):
-        assert all(value.dtype == torch.float64 for value in model.state_dict().values() if value.is_floating_point())
-    after = model.state_dict()
-    assert all(
-        after[name].dtype == dtype and torch.equal(after[name], value) for name, (dtype, value) in before.items()
-    )
 
 
 def test_code_beside_torch_is_not_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,21 +212,6 @@ def add_noise(model: nn.Module, seed: int) -> None:
 
 
 @contextmanager
-def in_double(model: nn.Module) -> Iterator[None]:
-    """Every number of it is float64 meanwhile, and afterwards as wide as it was: a wider one holds it exactly."""
-    parameters = [(parameter, parameter.dtype) for parameter in model.parameters()]
-    buffers = [(module, dict(module._buffers)) for module in model.modules()]
-    model.double()
-    try:
-        yield
-    finally:
-        for parameter, dtype in parameters:
-            parameter.data = parameter.data.to(dtype)
-        for module, held in buffers:
-            module._buffers.update(held)
-
-
-@contextmanager
 def modes_kept(model: nn.Module) -> Iterator[None]:
     """Every module of it is afterwards in training or evaluation mode as it was before."""
     modes = [(module, module.training) for module in model.modules()]

@@ -24,7 +24,7 @@ from clearhead.doctor.probes.tracing import ModuleCall, quiet, recorded_modules,
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.report.findings import Where
 from clearhead.doctor.spec import Assumption, Journal, Kind, Level, Spec
-from clearhead.doctor.state_guard import in_double, in_training, is_large, random_states
+from clearhead.doctor.state_guard import in_training, is_large, random_states
 
 TRIES = 4  # calls of one batch: what is drawn rarely does not show at once
 
@@ -97,10 +97,6 @@ class Subject:
     def training(self) -> AbstractContextManager[None]:
         """Every module of the perturbed copy is in training mode meanwhile."""
         return in_training(self.model)
-
-    def precise(self) -> AbstractContextManager[None]:
-        """The perturbed copy computes in float64 meanwhile, where a change of one part in 1e13 is not rounding."""
-        return in_double(self.model)
 
     def run(
         self,
