@@ -121,10 +121,10 @@ class Subject:
         """Every operation of one call, or those with such names."""
         return self.look_inside(model or self.model, inputs, named).calls
 
-    def modules_called(self, inputs: Inputs, *, model: nn.Module | None = None) -> list[ModuleCall]:
+    def modules_called(self, inputs: Inputs) -> list[ModuleCall]:
         """Every call of a module within one call."""
-        with recorded_modules(model or self.model) as calls:
-            self.run(inputs, model=model)
+        with recorded_modules(self.model) as calls:
+            self.run(inputs)
         return calls
 
     @cached_property

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 
 import torch
@@ -115,12 +116,9 @@ def _without(tensors: Named, matched: Sequence[str]) -> Named:
     return {name: tensor for name, tensor in tensors.items() if tensor not in known}
 
 
-def _ending(length: int) -> Key:
-    def key(name: str, tensor: Tensor) -> Hashable | None:
-        parts = name.split(".")
-        return tuple(parts[-length:]) if len(parts) >= length else None
-
-    return key
+def _ending(length: int, name: str, tensor: Tensor) -> Hashable | None:
+    parts = name.split(".")
+    return tuple(parts[-length:]) if len(parts) >= length else None
 
 
 def _value(name: str, tensor: Tensor) -> Hashable | None:
@@ -145,7 +143,7 @@ def _role(name: str, tensor: Tensor) -> Hashable | None:
 KEYS: tuple[tuple[str, Key], ...] = (
     ("name", lambda name, tensor: name),
     ("value", _value),
-    *(("suffix", _ending(length)) for length in (6, 5, 4, 3, 2)),
+    *(("suffix", partial(_ending, length)) for length in (6, 5, 4, 3, 2)),
     ("role", _role),
     ("order", lambda name, tensor: "bias" in name.rpartition(".")[2]),
 )

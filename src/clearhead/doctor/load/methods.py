@@ -53,10 +53,8 @@ def _of_methods(model: nn.Module) -> tuple[Sequence[str], Callable[..., Any]]:
             return getattr(model, head)(output) if head else output
 
         return list(dict.fromkeys(name for name in (*first, *second) if name != memory)), composed
-    single = next((name for name in vars(type(model)) if SINGLE.search(name) and _takes(model, name)), None)
-    return (
-        (_takes(model, single), lambda model, **arguments: getattr(model, single)(**arguments)) if single else ([], len)
-    )
+    single = next((name for name in vars(type(model)) if SINGLE.search(name) and _takes(model, name)), "")
+    return _takes(model, single), lambda model, **arguments: getattr(model, single)(**arguments)
 
 
 def _takes(model: nn.Module, name: str) -> list[str]:

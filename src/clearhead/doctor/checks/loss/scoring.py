@@ -34,12 +34,12 @@ class LossXray:
     compared: frozenset[int]  # the numbers that labels are compared with on its way
     dropouts: list[ModuleCall]  # what would have dropped numbers
 
-    def judged(self, subject: Subject, *, mark: int | None, shifts: bool | None = None) -> list[Finding]:
+    def judged(self, subject: Subject, *, mark: int | None) -> list[Finding]:
         """Its faults, see `judge`. `mark`: the label where there is nothing to learn."""
         names = ("eos_token_id", "eos_id", "eos_idx")
         end_ids = (holder(subject.original, name, None) for holder in (getattr, setting) for name in names)
         ends = mark is not None and mark in end_ids
-        return judge(self.reading, self.logits, pad_id=mark, shifts=shifts, ends=ends)
+        return judge(self.reading, self.logits, pad_id=mark, ends=ends)
 
 
 def judged_by_own_mark(
