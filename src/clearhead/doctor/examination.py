@@ -1,5 +1,6 @@
 """The examination: checks in an order in which each can trust those before it."""
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -69,9 +70,8 @@ def check(
     with guarded(seed, model):
         failed: set[str] = set()
         subject = prepare(model, spec, level, seed, own_batch, target_device, failed)
-        findings, checks, subject = _examine(
-            subject, chosen(only), failed, None if seconds is None else begun + seconds
-        )
+        deadline = begun + (math.inf if seconds is None else seconds)
+        findings, checks, subject = _examine(subject, chosen(only), failed, deadline)
         kind = subject.kind
     paths = (subject.convention.sentence, f"eval(), float32, {device.upper()}", *subject.journal.paths)
     if whole is not model:
@@ -104,15 +104,14 @@ def chosen(only: Sequence[str]) -> list[Check[Subject]]:
 
 
 def _examine(
-    subject: Subject, checks: Sequence[Check[Subject]], failed: set[str], deadline: float | None
+    subject: Subject, checks: Sequence[Check[Subject]], failed: set[str], deadline: float
 ) -> tuple[tuple[Finding, ...], tuple[Checked, ...], Subject]:
     """The findings and the checks, and the subject as far as it was mended meanwhile."""
     findings: list[Finding] = []
     checked: list[Checked] = []
     for check in checks:
         begun = time.perf_counter()
-        is_late = deadline is not None and begun > deadline
-        status, note, new = ("skip", OUT_OF_TIME, []) if is_late else _make(subject, check)
+        status, note, new = ("skip", OUT_OF_TIME, []) if begun > deadline else _make(subject, check)
         if status == "fail":
             new = _confirmed(subject, check, new)
             fails = any(fault.status == "fail" and fault.id not in subject.spec.allow for fault in new)

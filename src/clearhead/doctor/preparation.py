@@ -56,7 +56,8 @@ def prepare(
     subject = Subject(original, spec, level, seed, device, fresh, model, hints, known, own, failed)
     subject.journal.assumptions.extend(_assumptions(spec, known.convention))
     subject = replace(subject, drops_in_evaluation=True) if _drops_in_evaluation(subject) else subject
-    return _with_rows_that_fit(subject)
+    T = subject.calling.T
+    return _with_rows_of(subject, [T, *(shorter for shorter in lengths_for(model, short=True) if 1 < shorter < T)])
 
 
 @contextmanager
@@ -83,17 +84,11 @@ def _drops_in_evaluation(subject: Subject) -> bool:
     return bool(dropping.dropouts) and torch.equal(first, second)
 
 
-def _with_rows_that_fit(subject: Subject) -> Subject:
-    """The same, or if it takes no more rows than its buffers have, with shorter rows.
-
-    It is given one row more than a row has tokens: so many are compared at once.
-    """
-    longest = subject.calling.T
-    return _with_rows_of(subject, [longest, *(T for T in lengths_for(subject.model, short=True) if 1 < T < longest)])
-
-
 def _with_rows_of(subject: Subject, lengths: Iterable[int]) -> Subject:
-    """With rows of the first of these lengths that it takes, in a batch of one row more than that; else the same."""
+    """With rows of the first of these lengths that it takes, in a batch of one row more than that; else the same.
+
+    So many rows are compared at once, and some models take no more than their buffers have.
+    """
     for T in lengths:
         with attempt() as attempted, quiet():
             subject.run(subject.inputs(T + 1, T=T))

@@ -87,9 +87,8 @@ class TextWriter:
         """
         if not self.one_by_one or len(inputs.ids) == 1:
             return self._write(model, inputs, new, seed, options)
-        parts = [
-            self._write(model, inputs.rows(torch.tensor([row])), new, seed, options) for row in range(len(inputs.ids))
-        ]
+        rows = (inputs.rows(torch.tensor([row])) for row in range(len(inputs.ids)))
+        parts = [self._write(model, row, new, seed, options) for row in rows]
         tokens = [part.tokens for part in parts if part.tokens is not None]
         shortest = min((row.shape[1] for row in tokens), default=0)
         whole = torch.cat([row[:, :shortest] for row in tokens]) if shortest and len(tokens) == len(parts) else None
