@@ -47,32 +47,22 @@ class Subject:
     """What the checks work on: made once by `prepare`, and never changed.
 
     What has to be learned by calling the model is computed on first use and kept.
-
-    Args:
-        original: the model as it came; it is never touched.
-        fresh: a copy with the weights as they came.
-        model: a copy with noise on the weights (see `perturbed`).
-        calling: how it is called.
-        own: the person's batch, as inputs of the model.
-        failed: names of the checks that have failed so far; the examination keeps the list.
-        drops_in_evaluation: dropout stays active in eval(). It is taken out, so that the rest can be examined.
-        is_seeded: it draws random numbers, and draws the same in every call; each row of a batch has its own.
     """
 
-    original: nn.Module
+    original: nn.Module  # as it came; it is never touched
     spec: Spec
     level: Level
     seed: int
     device: torch.device
-    fresh: nn.Module
-    model: nn.Module
+    fresh: nn.Module  # a copy with the weights as they came
+    model: nn.Module  # a copy with noise on the weights (see `perturbed`)
     hints: Hints
     calling: WorkingCall
-    own: OwnBatch | None = None
-    failed: AbstractSet[str] = frozenset()
+    own: OwnBatch | None = None  # the person's batch, as inputs of the model
+    failed: AbstractSet[str] = frozenset()  # names of the checks that failed so far; the examination keeps the list
     journal: Journal = field(default_factory=Journal)
-    drops_in_evaluation: bool = False
-    is_seeded: bool = False
+    drops_in_evaluation: bool = False  # dropout stays active in eval(); it is taken out to examine the rest
+    is_seeded: bool = False  # it draws random numbers, the same in every call; each row of a batch has its own
 
     @cached_property
     def is_large(self) -> bool:

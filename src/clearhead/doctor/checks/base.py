@@ -33,28 +33,19 @@ class Skipped(Exception):  # noqa: N818 - nothing went wrong
 class Check(Generic[SubjectT]):
     """One question about a model, or about a training.
 
-    Args:
-        id: the fault that it is named after.
-        name: one word or two.
-        order: its rank in the sequence; a check that it needs has a smaller one.
-        covers: every id that it can find, that it names among the causes of a finding, or that would make it fail under
-            another name. Asking for any of them runs this check.
-        holds: what is true if it finds nothing.
-        run: returns the findings; raises `Skipped`.
-        needs: names of the checks without which its answer means nothing.
-        level: the lowest level at which it runs.
-        of_tokens: it needs logits for each token, and does not apply to a model with one output per row.
+    `covers`: every id that it can find, that it names among the causes of a finding, or that would make it fail under
+    another name. Asking for any of them runs this check.
     """
 
-    id: str
-    name: str
-    order: int
+    id: str  # the fault that it is named after
+    name: str  # one word or two
+    order: int  # its rank in the sequence; a check that it needs has a smaller one
     covers: tuple[str, ...]
-    holds: str
-    run: Callable[[SubjectT], list[Finding]]
-    needs: tuple[str, ...] = ()
-    level: Level = "quick"
-    of_tokens: bool = False
+    holds: str  # what is true if it finds nothing
+    run: Callable[[SubjectT], list[Finding]]  # raises `Skipped`
+    needs: tuple[str, ...] = ()  # names of the checks without which its answer means nothing
+    level: Level = "quick"  # the lowest at which it runs
+    of_tokens: bool = False  # it needs logits for each token, and does not apply to a model with one output per row
 
     def checked(self, status: Outcome, note: str, start_time: float) -> Checked:
         """Its outcome, for the report. `start_time`: the `time.perf_counter` at its start."""
