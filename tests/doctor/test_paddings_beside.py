@@ -36,12 +36,31 @@ class Items(nn.Module):
         x = x + F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), attn_mask=seen)
         return self.head(x[:, -1])
 """
+TEXTS = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+class Texts(nn.Module):
+    def __init__(self, reads_last):
+        super().__init__()
+        torch.manual_seed(0)
+        self.reads_last = reads_last
+        self.words, self.places = nn.Embedding(40, 16), nn.Embedding(64, 16)
+        self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, ids):
+        x = self.words(ids) + self.places.weight[: ids.shape[1]]
+        x = x + F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), is_causal=self.reads_last)
+        return self.head(x[:, -1] if self.reads_last else x[:, 0])
+"""
 FRONT = "def fill(row, size):\n    return [0] * (size - len(row)) + row\n"
 BEHIND = "def fill(row, size):\n    return row + [0] * (size - len(row))\n"
 
 
-def examined(folder: Path, beside: str, hides: bool) -> Report:
-    (folder / "items.py").write_text(ITEMS, encoding="utf-8")
+def examined(folder: Path, beside: str, hides: bool, code: str = ITEMS) -> Report:
+    (folder / "items.py").write_text(code, encoding="utf-8")
     (folder / "data.py").write_text(beside, encoding="utf-8")
     spec = importlib.util.spec_from_file_location("items", folder / "items.py")
     assert spec is not None
@@ -49,7 +68,7 @@ def examined(folder: Path, beside: str, hides: bool) -> Report:
     module = importlib.util.module_from_spec(spec)
     with patch.dict(sys.modules, {"items": module}):
         spec.loader.exec_module(module)
-        return check(module.Items(hides), only=["paddings"])
+        return check((module.Items if code == ITEMS else module.Texts)(hides), only=["paddings"])
 
 
 def failures(report: Report) -> list[str]:
@@ -96,6 +115,73 @@ def test_ways_to_fill_a_row_in_front(beside: str, tmp_path: Path) -> None:
 )
 def test_what_tells_no_side_makes_no_failure_and_takes_no_time(beside: str, tmp_path: Path) -> None:
     assert failures(examined(tmp_path, beside, hides=True)) == []
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        BEHIND,
+        "from torch.nn.utils.rnn import pad_sequence\nbatch = pad_sequence(rows, batch_first=True)\n",
+        "TEXT = data.Field(lower=True, fix_length=60)\n",
+        "batches = BucketIterator(texts, batch_size=8)\n",
+    ],
+)
+def test_padding_of_which_nothing_tells_the_model(beside: str, tmp_path: Path) -> None:
+    report = examined(tmp_path, beside, False, TEXTS)
+    assert failures(report) == ["M11"]
+    assert "data.py" in report.findings[0].evidence.second
+    assert failures(examined(tmp_path, beside, True, TEXTS)) == ["M22"]
+
+
+@pytest.mark.parametrize("beside", ["", FRONT, FRONT + BEHIND, "layer = nn.Conv1d(16, 16, 3, padding=1)\n"])
+def test_rows_that_nothing_fills_up_behind_need_no_mask(beside: str, tmp_path: Path) -> None:
+    assert failures(examined(tmp_path, beside, False, TEXTS)) == []
+
+
+class Forgetful(nn.Module):
+    """A class for each text; scores of what its mask calls padding are made zero, which a softmax does not hide."""
+
+    def __init__(self, hides: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.hides = hides
+        self.words, self.head = nn.Embedding(40, D), nn.Linear(D, 5)
+        self.q, self.k, self.v = (nn.Linear(D, D) for _ in range(3))
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        x = self.words(ids)
+        scores = self.q(x) @ self.k(x).transpose(1, 2) / D**0.5
+        scores = scores if mask is None else scores.masked_fill(~mask[:, None], self.hides)
+        return self.head(x[:, 0] + (scores.softmax(-1) @ self.v(x))[:, 0])  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("hides", "expected"), [(-torch.inf, []), (0.0, ["M11"])])
+def test_a_mask_of_one_class_for_each_row_is_of_padding(hides: float, expected: list[str]) -> None:
+    assert failures(check(Forgetful(hides), only=["paddings"])) == expected
+
+
+class Numbered(nn.Module):
+    """Its caller says which token is padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.head = nn.Embedding(40, D), nn.Linear(D, 40)
+        self.q, self.k, self.v = (nn.Linear(D, D) for _ in range(3))
+
+    def forward(self, src: Tensor, tgt: Tensor, src_pad_idx: int, trg_pad_idx: int) -> Tensor:
+        x, y = self.words(src), self.words(tgt)
+        sees = torch.ones(y.shape[1], y.shape[1], dtype=torch.bool).tril() & (tgt != trg_pad_idx)[:, None]
+        sees = sees | torch.eye(y.shape[1], dtype=torch.bool)
+        y = y + F.scaled_dot_product_attention(self.q(y), self.k(y), self.v(y), attn_mask=sees)
+        hidden = (src == src_pad_idx)[:, None].expand(-1, y.shape[1], -1)
+        return self.head(y + F.scaled_dot_product_attention(self.q(y), self.k(x), self.v(x), attn_mask=~hidden))  # type: ignore[no-any-return]
+
+
+def test_the_number_of_padding_is_no_row_of_tokens() -> None:
+    report = check(Numbered(), only=["M01", "paddings"])
+    assert failures(report) == [], str(report)
+    assert any("src_pad_idx=0" in path for path in report.paths), str(report.paths)
 
 
 def test_the_file_of_another_project_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

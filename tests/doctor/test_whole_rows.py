@@ -1,5 +1,8 @@
 """Models that say one thing of a whole row, and models that read numbers: pictures, series, speech."""
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -259,9 +262,26 @@ class OfPoints(nn.Module):
         return self.head(x.amax(1))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(("placed", "status"), [(False, "warn"), (True, "fail")])
-def test_points_may_have_no_order(placed: bool, status: str) -> None:
-    report = check(OfPoints(placed=placed), only=["positions"])
+class OfPlaces(OfPoints):
+    """Where a point is, is made of the point: no order is missing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pos_encoding = nn.Linear(3, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        where = self.pos_encoding(x).sin()
+        x = self.points(x) + where
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.amax(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("build", "status"), [(OfPoints, "warn"), (OfPlaces, "warn"), (partial(OfPoints, placed=True), "fail")]
+)
+def test_points_may_have_no_order(build: Callable[[], nn.Module], status: str) -> None:
+    report = check(build(), only=["positions"])
     assert [(one.id, one.status) for one in report.findings] == [("P01", status)], str(report)
 
 

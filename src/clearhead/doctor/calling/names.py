@@ -169,9 +169,14 @@ def is_positive(name: str, names: Sequence[str]) -> bool:
     return "pos" in name and name.replace("pos", "neg") in names
 
 
+def _is_pad_id(name: str) -> bool:
+    """Whether a parameter holds the number of a token, and not a row that says where it is."""
+    return bool(PAD_ID.search(name)) and name.endswith(("id", "idx", "index"))
+
+
 def is_aside(name: str) -> bool:
     """Whether a parameter holds something other than a sequence of tokens."""
-    if USERS.search(name):
+    if USERS.search(name) or _is_pad_id(name):
         return True
     aside = (POSITIONS, SEGMENTS, DOCUMENTS, MASK)
     if TOKENS.search(name) and not any(kind.search(name) for kind in aside):
@@ -254,7 +259,7 @@ def fillers_of_aside(name: str, roles: Mapping[str, str] = {}) -> list[str]:
         return ["zeros like ids"]
     if USERS.search(name):
         return ["zeros (B)"]
-    if START.search(name):
+    if START.search(name) or _is_pad_id(name):
         return ["0"]
     if POSITIONS.search(name):
         of = "source " if of_source else ""

@@ -23,11 +23,12 @@ IN_FRONT = re.compile(  # of the row
     r"|\w\[(\w+)\] = [^\n]+\n(?:[^\n]*\n){0,4}?\s*\2 -= 1\n"  # filled[i] = item, and i counts down
     r"|\.pad\(\s*\w+,\s*\(\(?[^,()\n]*\blen\([^,\n]*, ?0\)"
     r"|padding(_side)? ?= ?['\"](left|pre)['\"]"
-    r"|\[-len\(\w+\) ?:\] =|\bleft_pad(ded|s)?\b"
+    r"|\w\[-(?!\d)[\w.]{1,40}(\(\w{1,40}\))? ?:\] = |\bleft_pad(ded|s)?\b"  # filled[-len(row) :] = row
 )
 BEHIND = re.compile(
     rf"\+ ?\[[^\]\n]{{0,80}}\] ?\*{LENGTH}|\brnn(\.| import )[^\n]*\bpad_sequence\b|\[: ?len\(\w+\)\] ="
     r"|padding(_side)? ?= ?['\"](right|post)['\"]"
+    r"|\bfix_length ?= ?[\w.]|\bBucketIterator\b"  # torchtext's
 )
 
 

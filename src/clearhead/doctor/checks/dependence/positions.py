@@ -61,9 +61,8 @@ def _without_order(subject: Subject, *, source: bool) -> list[Finding]:
     # numbers may be a set, or come with their positions; and so may ids of which one class is made
     reads_words = subject.convention.reads_words(role)
     has_order = reads_words and (source or not subject.gives_rows)
-    is_placed = reads_words or not source
-    against = "that each token has logits of its own" if has_order else ""
-    against = TABLE if is_placed and _tables(subject) else against
+    is_placed = _tables(subject) and (reads_words or not source)
+    against = TABLE if is_placed else "that each token has logits of its own" if has_order else ""
     if not against and not reads_words and OF_TIME.search(file_of(subject.original)):
         against = IN_TIME
     witness = f"swapping tokens {i} and {j} swaps their logits and moves no others: order does not matter"
@@ -153,9 +152,11 @@ def _is_visible(scores: Tensor) -> Tensor:
 
 
 def _tables(subject: Subject) -> list[tuple[str, Tensor]]:
-    """Parameters and buffers that are named after positions."""
+    """Parameters and buffers that are named after positions; no maps, which make them of what is given."""
     named = (*subject.model.named_parameters(), *subject.model.named_buffers())
-    return [(name, tensor) for name, tensor in named if POSITION_TABLE.search(name)]
+    tables = [(name, tensor) for name, tensor in named if POSITION_TABLE.search(name)]
+    owners = (subject.model.get_submodule(name.rpartition(".")[0]) for name, _ in tables)
+    return [table for table, owner in zip(tables, owners, strict=True) if not isinstance(owner, nn.Linear)]
 
 
 def _idle_table(subject: Subject) -> Where | None:

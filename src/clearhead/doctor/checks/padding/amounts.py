@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import parameters_of
-from clearhead.doctor.checks.base import Causes, Finding, Status, Subject, Where, finding
+from clearhead.doctor.checks.base import Causes, Finding, Skipped, Status, Subject, Where, finding
 from clearhead.doctor.checks.padding.masks import (
     LENGTH_THRESHOLD,
     ROWS,
@@ -152,6 +152,19 @@ def by_token(padding: PaddingToken) -> list[Finding]:
     if subject.convention.has_source:
         return []  # a target is padded at its end
     return _in_front(padding) or (_attended_in_front(padding, file) if is_in_front else [])
+
+
+def never_told(subject: Subject) -> list[Finding]:
+    """Rows that code beside fills up behind, for a model that cannot know: whichever token is padding, it is read."""
+    file, side = filled_side(subject.original)
+    source = subject.convention.has_source
+    paddings = [PaddingToken(subject, source, pad) for pad in range(MORE)]  # an attention may give one no weight
+    if side != "behind" or paddings[0].is_future or not subject.convention.reads_words("source" if source else "ids"):
+        raise Skipped("it takes no padding mask, and no padding token is known")
+    subject.journal.paths.append(f"padded behind, as {file} has it, with any token")
+    faults = next(filter(None, map(amounts, paddings)), [])
+    against = "code beside it, which fills rows up although nothing can tell the model where"
+    return [replace(fault, evidence=replace(fault.evidence, against=against)) for fault in faults]
 
 
 def where_not_given(subject: Subject, masks: Sequence[tuple[str, bool]]) -> list[Finding]:

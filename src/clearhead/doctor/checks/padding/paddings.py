@@ -15,6 +15,7 @@ from clearhead.doctor.checks.padding.amounts import (
     amounts,
     by_token,
     hides_padding,
+    never_told,
     own_mixer,
     pooled_at,
     where_not_given,
@@ -51,7 +52,7 @@ def paddings(subject: Subject) -> list[Finding]:
     """Tokens under a padding mask do not move the logits of real tokens."""
     masks, tokens = mask_parameters(subject), padding_tokens(subject)
     if not masks and not tokens:
-        raise Skipped("it takes no padding mask, and no padding token is known")
+        return never_told(subject)
     if not masks:
         return [fault for padding in tokens for fault in by_token(padding)]
     findings, unknown = _by_parameters(subject, masks)
@@ -119,7 +120,9 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
         if not best.is_neutral and any(mask.is_neutral for mask in unclear):
             return []  # the form that is meant leaves some rows nothing to see
         return _outweighed(best) or _whole(best) or (is_one and not best.is_future and _amounts(best)) or []
-    if not inert and name in MASK_NAMES and (expected is None or subject.looks_back_only):
+    may_be_other = name in MASK_NAMES and (expected is None or subject.looks_back_only)
+    is_of_rows = subject.gives_rows and subject.convention.reads_words("source" if source else "ids")
+    if not inert and may_be_other and not is_of_rows:
         return _ignored(subject, masks) or _hidden_in_part(subject, masks) or None  # it need not be about padding
     if not inert and masks[0].form == "lengths" and (unused := _ignored(subject, masks)):
         return unused

@@ -34,8 +34,8 @@ def streams(subject: Subject) -> list[Finding]:
     steps, behind = streams[0]
     if len(steps) < 2 and len(streams) < 2 and not passed_by:
         raise Skipped("no residual stream was found")
-    mixed = (_mixed(subject, steps) or _replaced(subject, steps) for steps, _ in streams)
-    mistaken = passed_by or next(filter(None, mixed), [])
+    mixed = (_mixed(subject, steps) for steps, _ in streams)
+    mistaken = passed_by or next((findings for findings in mixed if findings is not None), [])
     return mistaken + _dropped(subject) + (_unnormalized(subject, steps, behind) if steps else [])
 
 
@@ -79,8 +79,8 @@ def _passed_by(subject: Subject) -> list[Finding]:
     return []
 
 
-def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
-    """One layer carries on the stream itself in one sublayer, and its normalized form in another."""
+def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding] | None:
+    """One layer carries on the stream itself in one sublayer, and its normalized form in another; None if none does."""
     calls = subject.inside.calls
     places = [subject.place_of(step.call) for step in steps]
     from_norm = [_carries_a_norm(subject, step) for step in steps]
@@ -90,23 +90,26 @@ def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
         ends_layer_before = from_norm[number] and _norm_layers(subject, steps[number]) - {layer}
         if layer is not None and not steps[number].is_first and number > 0 and not ends_layer_before:
             layers.setdefault(layer, []).append(number)
-    for layer, numbers in list(layers.items())[1:]:  # before the first layer a norm of the embeddings may stand
+    for layer, indices in list(layers.items())[1:]:  # before the first layer a norm of the embeddings may stand
+        within = [index for index in indices if layer_of((places[index].module or "")[len(layer) + 1 :])]
+        numbers = within or indices  # of a layer that holds layers, not what shrinks or widens their output
         if len({from_norm[number] for number in numbers}) < 2:
             continue
         number = next(number for number in numbers if from_norm[number])
-        witness = f"in {layer}, one sublayer is added to its input after a norm, and another to its input before it"
         # this is a fault only beside a sublayer that reads the stream through a norm of its own
         reads_norm = any(not from_norm[other] and _reads_through_norm(steps[other], calls) for other in numbers)
-        against = second = ""
         owners = [layer]  # the norm stands before all that the layer does, or the branch reads what it is added to
         if not _reads_through_norm(steps[number], calls):
             owners += [subject.place_of(calls[i]).module or "" for i in steps[number].between if _is_norm(calls[i])]
         unchanged = (owner for owner in owners if owner and _is_unchanged(subject, owner, steps, number))
-        if reads_norm and (owner := next(unchanged, None)):
-            witness += f": the first stays the same if the input of {owner} is doubled"
-            against, second = "the other sublayers of the layer", f"the input of {owner}, whose size is lost"
+        owner = next(unchanged, None) if reads_norm else None
+        if owner is None:
+            return []  # layers of several halves, which a norm ends, as in the Conformer
+        witness = f"in {layer}, one sublayer is added to its input after a norm, and another to its input before it: "
+        witness += f"the first stays the same if the input of {owner} is doubled"
+        against, second = "the other sublayers of the layer", f"the input of {owner}, whose size is lost"
         return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=places[number], against=against, second=second)]
-    return []
+    return _replaced(subject, steps) or None
 
 
 def _replaced(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
