@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearhead.doctor import Report, check
+from clearhead.doctor import Report, Spec, check
 
 D = 16
 ITEMS = """
@@ -158,6 +158,27 @@ class Forgetful(nn.Module):
 @pytest.mark.parametrize(("hides", "expected"), [(-torch.inf, []), (0.0, ["M11"])])
 def test_a_mask_of_one_class_for_each_row_is_of_padding(hides: float, expected: list[str]) -> None:
     assert failures(check(Forgetful(hides), only=["paddings"])) == expected
+
+
+class Odd(nn.Module):
+    """It knows its padding token, and takes rows of an odd number of tokens only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.head = nn.Embedding(40, D, padding_idx=0), nn.Linear(D, 40)
+        self.layer = nn.TransformerEncoderLayer(D, 2, 64, batch_first=True)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if ids.shape[1] % 2 == 0:
+            raise ValueError("an even number of tokens")
+        return self.head(self.layer(self.words(ids)))  # type: ignore[no-any-return]
+
+
+def test_padding_that_cannot_be_added_is_not_said_to_be_hidden() -> None:
+    report = check(Odd(), Spec(kind="bidirectional"), only=["paddings"])
+    assert [outcome.status for outcome in report.checks if outcome.name == "paddings"] == ["skip"], str(report)
+    assert any("could not be run" in path for path in report.paths), str(report.paths)
 
 
 class Numbered(nn.Module):

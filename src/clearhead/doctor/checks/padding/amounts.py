@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.names import parameters_of
-from clearhead.doctor.checks.base import Causes, Finding, Skipped, Status, Subject, Where, finding
+from clearhead.doctor.checks.base import Causes, Finding, Skipped, Status, Subject, Where, attempt, finding
 from clearhead.doctor.checks.padding.masks import (
     LENGTH_THRESHOLD,
     ROWS,
@@ -45,8 +45,18 @@ def beside_padding(padding: Padding) -> tuple[Inputs, Inputs]:
     return replace(alone, labels=alone.ids), inputs.padded(source, (MORE,) * (ROWS - 1))
 
 
-def amounts(padding: Padding) -> list[Finding]:
-    """Three tokens of padding behind a row move no logit of its real tokens. They do in a mean over all positions."""
+def amounts(padding: Padding) -> list[Finding] | None:
+    """Three tokens of padding behind a row move no logit of its real tokens. They do in a mean over all positions.
+
+    None, and a note, if the model takes no shorter rows, or no such mask.
+    """
+    with attempt() as attempted:
+        return _moved_by_more(padding)
+    padding.subject.journal.untried(f"more padding, given by {padding}", attempted)
+    return None
+
+
+def _moved_by_more(padding: Padding) -> list[Finding]:
     subject, source = padding.subject, padding.source
     alone, padded = beside_padding(padding)
     before = subject.run(alone)[:-1]
@@ -138,8 +148,11 @@ def own_mixer(subject: Subject) -> str | None:
     return mixers[0].name if mixers else None
 
 
-def by_token(padding: PaddingToken) -> list[Finding]:
-    """Three of them must not matter where they would be seen: behind a row, or in front of it, where code puts them."""
+def by_token(padding: PaddingToken) -> list[Finding] | None:
+    """Three of them must not matter where they would be seen: behind a row, or in front of it, where code puts them.
+
+    None if the model takes no shorter rows.
+    """
     subject = padding.subject
     origin, _ = subject.padding(source=padding.source)
     if origin != "you":
@@ -179,7 +192,7 @@ def where_not_given(subject: Subject, masks: Sequence[tuple[str, bool]]) -> list
     for padding in padding_tokens(subject):
         names = {name for name, of_source in masks if of_source == padding.source}
         if names and names <= optional and not padding.is_future and hides_padding(padding):
-            faults = by_token(padding)
+            faults = by_token(padding) or []
             findings += [replace(fault, status="warn") for fault in faults] if padding.source in safe else faults
     return findings
 

@@ -54,7 +54,10 @@ def paddings(subject: Subject) -> list[Finding]:
     if not masks and not tokens:
         return never_told(subject)
     if not masks:
-        return [fault for padding in tokens for fault in by_token(padding)]
+        faults = [by_token(padding) for padding in tokens]
+        if all(new is None for new in faults):
+            raise Skipped("it could not be run with more padding beside a row")
+        return [fault for new in faults for fault in new or ()]
     findings, unknown = _by_parameters(subject, masks)
     findings = findings or where_not_given(subject, masks)
     if not findings and len(unknown) == len(masks):
@@ -89,7 +92,7 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     """What is wrong with a parameter, or with several that are given the same mask; None if no form fits."""
     name, lengths = names[0], PaddingMask(subject, source, names, "lengths")
     if LENGTHS.search(name) and lengths.is_future:
-        return _amounts(lengths)
+        return amounts(lengths)
     polarities = (*map(keeps_by_name, names), keeps_what_is_true(subject.original, name))
     expected = next((keeps for keeps in polarities if keeps is not None), None)
     masks: list[PaddingMask] = []
@@ -119,7 +122,7 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
         is_one = len(subject.convention.held(subject.inputs())) == 1
         if not best.is_neutral and any(mask.is_neutral for mask in unclear):
             return []  # the form that is meant leaves some rows nothing to see
-        return _outweighed(best) or _whole(best) or (is_one and not best.is_future and _amounts(best)) or []
+        return _outweighed(best) or _whole(best) or (is_one and not best.is_future and amounts(best)) or []
     may_be_other = name in MASK_NAMES and (expected is None or subject.looks_back_only)
     is_of_rows = subject.gives_rows and subject.convention.reads_words("source" if source else "ids")
     if not inert and may_be_other and not is_of_rows:
@@ -148,7 +151,7 @@ def _is_told_by_token(mask: PaddingMask) -> bool:
     """Whether some attention hides a token of padding, whose amount changes nothing: no mask need be read then."""
     for token in padding_tokens(mask.subject):
         with attempt():
-            if token.source == mask.source and hides_padding(token) and not amounts(token):
+            if token.source == mask.source and hides_padding(token) and amounts(token) == []:
                 return True
     return False
 
@@ -236,14 +239,6 @@ def _hidden_in_part(subject: Subject, masks: list[PaddingMask]) -> list[Finding]
         against = "the attention that hides them"
         return [finding(causes, witness, value=value, threshold=THRESHOLD, where=where, against=against, second=TELLS)]
     return []
-
-
-def _amounts(mask: PaddingMask) -> list[Finding] | None:
-    """See `amounts`; None, and a note, if the model takes no shorter rows, or no such mask."""
-    with attempt() as attempted:
-        return amounts(mask)
-    mask.subject.journal.untried(f"more padding under {mask.names[0]}", attempted)
-    return None
 
 
 def _blame(mask: PaddingMask) -> tuple[Where, Causes]:
