@@ -344,6 +344,20 @@ class Long(nn.Module):
         return self.head(x + x.softmax(1).mean(1, keepdim=True))  # type: ignore[no-any-return]
 
 
+class Ahead(nn.Module):
+    """Two series of unlike widths, time first: torch's translator takes them in batches of one size only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.into, self.onto, self.head = nn.Linear(3, D), nn.Linear(2, D), nn.Linear(D, 2)
+        self.places = nn.Parameter(torch.randn(64, 1, D))
+        self.body = nn.Transformer(D, 2, 1, 1, 2 * D)
+
+    def forward(self, src: Tensor, tgt: Tensor) -> Tensor:
+        src, tgt = (x + self.places[: len(x)] for x in (self.into(src), self.onto(tgt)))
+        return self.head(self.body(src, tgt))  # type: ignore[no-any-return]
+
+
 WAYS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "patches": (Patches, "img=ids as 3 x 24 x 24 pixels"),
     "diffusion": (Diffusion, "x=ids as 1 x 28 x 28 pixels, t=zeros (B), y=zeros (B)"),
@@ -358,6 +372,7 @@ WAYS: dict[str, tuple[Callable[[], nn.Module], str]] = {
         "x_enc=ids as 7 numbers, x_mark_enc=ids as 4 numbers, x_dec=ids as 7 numbers, x_mark_dec=ids as 4 numbers",
     ),
     "codes": (Codes, "model(x=ids as 1 ids, y=zeros (B), drop_label=False (B))"),
+    "ahead": (Ahead, "model(src=source as 3 numbers, tgt=ids as 2 numbers) with time first"),
     "story": (Story, "model(story=ids as 1 ids, ids), one output for each row"),
     "one row": (OneRow, "1 at a time"),
     "one token": (OneToken, "one token at a time"),
@@ -372,6 +387,7 @@ WAYS: dict[str, tuple[Callable[[], nn.Module], str]] = {
 
 
 @pytest.mark.sampled(6)
+@pytest.mark.filterwarnings("ignore:enable_nested_tensor is True")
 @pytest.mark.parametrize("way", WAYS)
 def test_what_it_reads_is_learned_and_nobody_healthy_is_accused(way: str) -> None:
     make, call = WAYS[way]

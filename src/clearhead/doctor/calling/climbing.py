@@ -291,8 +291,10 @@ def _variants(climb: Climb, best: CallAttempt) -> Iterator[CallAttempt]:
     fixed = {name: f"numbers (B, {best.T})" for name, filler in best.convention.call if filler == "ids as 0 numbers"}
     others += [other for other in (filled(other, fixed) for other in others) if fixed and other.holds_tokens]
     best = _unlike(climb, next((other for other in others if climb.height(other).works), best))
-    for variant in with_sources(best):
-        candidate = replace(variant, S=length_of_source(best.T, climb.model))
+    order = best.convention.time_first
+    for variant, time_first in product(with_sources(best), (order, not order)):
+        convention = replace(variant.convention, time_first=time_first)
+        candidate = replace(variant, S=length_of_source(best.T, climb.model), convention=convention)
         known = climb.outcomes[candidate][1].known if climb.height(candidate).works else None
         if known is not None and known.convention.gives == "tokens":
             yield candidate
