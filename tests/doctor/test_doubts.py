@@ -222,3 +222,47 @@ def test_an_option_is_no_intention() -> None:
             return super().forward(ids)
 
     assert hints_of(Optional()).lead <= 0
+
+
+def test_what_writes_all_tokens_at_once_is_not_causal() -> None:
+    class AtOnce(Words):
+        def generate(self, ids: Tensor) -> Tensor:
+            return self.forward(ids).argmax(-1)
+
+    class StepByStep(Words):
+        def generate(self, ids: Tensor) -> Tensor:
+            for _ in range(3):
+                ids = torch.cat((ids, self.forward(ids)[:, -1:].argmax(-1)), 1)
+            return ids
+
+    class Handed(Words):
+        def generate(self, ids: Tensor) -> Tensor:
+            return Words.forward(self, ids)
+
+    said = [[why for _, _, why in hints_of(model()).votes] for model in (AtOnce, StepByStep, Handed)]
+    assert ["it has generate()" in reasons for reasons in said] == [False, True, True]
+
+
+class Captions(nn.Module):
+    """Reads a picture; its captions, which a triangle would be for, are written elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.cut, self.head = nn.Conv2d(3, D, 8, 8), nn.Linear(D, V)
+
+    def forward(self, images: Tensor, tril: Tensor | None = None) -> Tensor:
+        assert images.shape[1:] == (3, 32, 32)
+        x = self.cut(images).flatten(2).mT
+        return self.head(x + x.mean(1, keepdim=True))  # type: ignore[no-any-return]
+
+    def generate(self, images: Tensor) -> Tensor:
+        for _ in range(3):
+            images = images + self.forward(images).mean()
+        return images
+
+
+def test_pictures_are_read_from_both_sides() -> None:
+    report = check(Captions(), only=["M01"])
+    assert not report.findings, str(report)
+    assert any("it reads pictures" in reason for one in report.assumptions for reason in one.reasons), str(report)

@@ -104,7 +104,7 @@ def hints_of(model: nn.Module) -> Hints:
     if beside := _generator_beside(model):
         votes.append(("causal", 2, f"{beside}() beside it appends what the last position predicts"))
     own = next((method for method in CAUSAL_METHODS if callable(getattr(type(model), method, None))), None)
-    if own and not of_transformers:
+    if own and not of_transformers and not _is_one_call(getattr(type(model), own)):
         votes.append(("causal", 2, f"it has {own}()"))
     triangle = next((name for name, buffer in model.named_buffers() if _is_triangle(buffer)), None)
     if triangle:
@@ -129,6 +129,14 @@ def _generator_beside(model: nn.Module) -> str | None:
             if all(re.search(pattern, code) for pattern in GENERATES):
                 return function.__name__
     return None
+
+
+def _is_one_call(method: Callable[..., object]) -> bool:
+    """Whether it calls the model and has no loop: then it writes all tokens at once."""
+    with suppress(OSError, TypeError):
+        code = inspect.getsource(method)
+        return re.search(r"\bself(\.forward)?\(", code) is not None and not re.search(r"\b(for|while)\b", code)
+    return False
 
 
 def _is_told(model: nn.Module) -> bool:
@@ -177,6 +185,7 @@ def assumed_kind(hints: Hints, convention: Convention, dependencies: Callable[[]
         return Assumption("kind", "bidirectional", ("positions see one another in blocks, and the blocks before",))
     if convention.has_source and shape != "full":
         return Assumption("kind", "seq2seq", ("it reads a source and a target",))
+    is_meant = any(MEANT.search(why) for _, _, why in votes)
     future = alive.triu(1)
     share = float(future.sum()) / max(1, len(alive) * (len(alive) - 1) / 2)
     if shape in ("causal", "window", "strict", "gaps", "alone"):
@@ -187,8 +196,8 @@ def assumed_kind(hints: Hints, convention: Convention, dependencies: Callable[[]
         votes.append(("causal", 2, "tokens look much further back than ahead"))
     elif shape == "full" and sum(role_of(filler) == "ids" for _, filler in convention.call) > 1:
         votes.append(("bidirectional", 3, "every place of its inputs reaches every other"))
-    elif shape == "full" and convention.reads_numbers and not any(MEANT.search(why) for _, _, why in votes):
-        votes.append(("bidirectional", 3, "it reads numbers, and every place reaches every other"))
+    elif shape == "full" and (convention.reads_pictures or (convention.reads_numbers and not is_meant)):
+        votes.append(("bidirectional", 3, f"it reads {convention.reads}, and every place reaches every other"))
     elif shape == "full":
         is_named = any(kind == "bidirectional" and weight == 3 for kind, weight, _ in votes)
         votes.append(("bidirectional", 2 if is_named else 0.5, "every token reaches every position"))
