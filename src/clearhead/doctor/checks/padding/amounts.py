@@ -64,7 +64,8 @@ def _moved_by_more(padding: Padding) -> list[Finding]:
     row = f"{'the source' if source else 'a row'}, given by {padding},"
     if not (before.isfinite().all() and after.isfinite().all()):
         causes: Causes = (("M12", 0.7), ("M14", 0.3)) if padding.is_future else (("M14", 0.6), ("M12", 0.4))
-        return [finding(causes, f"with padding after {row} logits are not finite", where=padding.first_nan(padded))]
+        witness, where = f"with padding after {row} logits are not finite", padding.first_nan(padded)
+        return [finding(causes, witness, where=where, second=told_side(padding))]
     value = change_of(before, after)
     if value <= LENGTH_THRESHOLD:
         return []
@@ -212,7 +213,16 @@ def _in_front(padding: PaddingToken) -> list[Finding]:
     if padding.run(batch)[batch.kept()].isfinite().all():
         return []
     witness = f"with padding (token {padding.pad}) in front, the logits of the real tokens are NaN"
-    return [finding((("M14", 0.9), ("M12", 0.1)), witness, where=padding.first_nan(batch))]
+    where = padding.first_nan(batch)
+    return [finding((("M14", 0.9), ("M12", 0.1)), witness, where=where, second=told_side(padding))]
+
+
+def told_side(padding: Padding) -> str:
+    """What speaks for padding on the side where the model would read it; in front of a row, only code beside does."""
+    if not padding.is_future:
+        return "padding behind a row, where most code has it"
+    file, side = filled_side(padding.subject.original)
+    return f"{file}, which fills rows in front" if side == "front" else ""
 
 
 def _attended_in_front(padding: PaddingToken, file: str) -> list[Finding]:

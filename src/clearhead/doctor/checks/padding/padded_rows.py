@@ -9,6 +9,7 @@ from torch import Tensor
 
 from clearhead.doctor.calling.inputs import WHOLE_FORMS, Inputs
 from clearhead.doctor.checks.base import APART, Finding, Skipped, Subject, finding, model_check
+from clearhead.doctor.checks.padding.amounts import told_side
 from clearhead.doctor.checks.padding.masks import (
     THRESHOLD,
     Padding,
@@ -79,4 +80,4 @@ def _gradients(padding: Padding) -> list[Finding]:
         return []
     more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
     witness = f"with padding given by {padding}, real logits are finite, but the gradient of {bad[0]}{more} is not"
-    return [finding("M14", witness, value=len(bad), where=subject.attention_place)]
+    return [finding("M14", witness, value=len(bad), where=subject.attention_place, second=told_side(padding))]

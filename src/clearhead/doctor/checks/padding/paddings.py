@@ -18,6 +18,7 @@ from clearhead.doctor.checks.padding.amounts import (
     never_told,
     own_mixer,
     pooled_at,
+    told_side,
     where_not_given,
 )
 from clearhead.doctor.checks.padding.masks import (
@@ -110,7 +111,8 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
         causes: Causes = (("M12", 0.8), ("M14", 0.2)) if inert else (("M14", 0.8), ("M12", 0.2))
         where, is_target = meant[0].first_nan(meant[0].under_padding()[0]), subject.convention.has_source and not source
         # a target is padded at its end
-        return [*([] if is_target else [finding(causes, witness, where=where)]), *_behind_the_first(meant)]
+        faults = [] if is_target else [finding(causes, witness, where=where, second=told_side(meant[0]))]
+        return faults + _behind_the_first(meant)
     unclear = [mask for mask in masks if math.isnan(mask.moved)]
     masks = [mask for mask in masks if mask not in unclear]
     if not masks:
