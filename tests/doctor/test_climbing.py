@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from clearhead.doctor import Spec, check
 from clearhead.doctor.calling import Convention, find_convention
 from clearhead.doctor.calling.climbing import climbed
+from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.state_guard import perturbed
 from clearhead.errors import DataError
 
@@ -454,3 +455,9 @@ class LossOfNothing(Blind):
 def test_a_module_that_reads_nothing_gives_no_logits_beside_a_loss() -> None:
     with pytest.raises(DataError, match="no way was found"):
         find_convention(perturbed(LossOfNothing(), 0), Spec())
+
+
+def test_what_a_model_looks_up_is_asked_where_it_takes_no_such_rows() -> None:
+    convention = Convention((("img", "ids as 3 x 24 x 24 pixels"),), dicts=("batch",))
+    rows = Inputs(torch.arange(2 * 13).view(2, 13) % 11)  # a picture has sixteen parts
+    assert convention.requested(Patches(), rows) == {}

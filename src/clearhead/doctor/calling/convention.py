@@ -171,10 +171,10 @@ class Convention:
 
     def requested(self, model: nn.Module, inputs: Inputs) -> dict[str, bool]:
         """The names that the model looks up in its dicts, and whether each may be absent."""
-        unnamed, arguments = self._arguments(model, inputs.longer if self.drops_last else inputs, {})
-        with attempt() as attempted, torch.no_grad():
+        unnamed, arguments, names = list[object](), dict[str, Any](), dict[str, bool]()
+        with attempt() as attempted, torch.no_grad():  # also where it takes no rows of this length, as of pictures
+            unnamed, arguments = self._arguments(model, inputs.longer if self.drops_last else inputs, {})
             model(*unnamed, **arguments)
-        names = dict[str, bool]()
         batches = [value for value in (*unnamed, *arguments.values()) if isinstance(value, NamedInputs)]
         for batch in batches:
             inside = {name: part for name, part in batch.items() if isinstance(part, NamedInputs)}
