@@ -2,6 +2,8 @@
 
 import io
 import random
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
@@ -226,3 +228,14 @@ def test_code_that_misbehaves_gets_a_sentence(name: str, tmp_path: Path, monkeyp
     assert told["exit_code"] == 3
     assert said in str(told["error"])
     assert "\n" not in str(told["error"])
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such limit")
+def test_a_call_that_needs_too_much_memory_is_an_error_and_not_the_end() -> None:
+    code = (
+        "import os, torch\nfrom clearhead.doctor.__main__ import _limit_memory\n_limit_memory()\n"
+        "size = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')\n"
+        "try: torch.empty(size * 9 // 10, dtype=torch.uint8)\nexcept RuntimeError: print('an error')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "an error\n", done.stderr

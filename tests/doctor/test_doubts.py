@@ -1,7 +1,10 @@
 """Designs that look like faults under one reading of the call, and not under a second."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor import Spec, check
@@ -266,3 +269,154 @@ def test_pictures_are_read_from_both_sides() -> None:
     report = check(Captions(), only=["M01"])
     assert not report.findings, str(report)
     assert any("it reads pictures" in reason for one in report.assumptions for reason in one.reasons), str(report)
+
+
+class Served(nn.Module):
+    """Written to be used as it is: no graph, and a cache of its own for two rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.params = SimpleNamespace(max_batch_size=2, max_seq_len=32)
+        self.words, self.places, self.head = nn.Embedding(V, D), nn.Embedding(32, D), nn.Linear(D, V)
+        self.qkv = nn.Linear(D, 3 * D)
+        self.keys, self.values = torch.zeros(2, 32, D), torch.zeros(2, 32, D)
+
+    @torch.inference_mode()
+    def forward(self, tokens: Tensor, start_pos: int) -> Tensor:
+        B, T = tokens.shape
+        x = self.words(tokens) + self.places.weight[start_pos : start_pos + T]
+        q, k, v = self.qkv(x).chunk(3, -1)
+        self.keys[:B, start_pos : start_pos + T], self.values[:B, start_pos : start_pos + T] = k, v
+        k, v = self.keys[:B, : start_pos + T], self.values[:B, : start_pos + T]
+        seen = torch.ones(T, start_pos + T, dtype=torch.bool).tril(start_pos)
+        scores = (q @ k.mT / D**0.5).masked_fill(~seen, -torch.inf)
+        return self.head(x + scores.softmax(-1) @ v)  # type: ignore[no-any-return]
+
+
+def test_a_model_that_serves_few_rows_and_no_graph_is_healthy() -> None:
+    report = check(Served())
+    assert not [finding for finding in report.findings if finding.status == "fail"], str(report)
+    assert "2 at a time" in report.paths[0], str(report.paths)
+
+
+class Rereads(Words):
+    """With a cache it is given the whole row again, and gives the last token's logits alone."""
+
+    def forward(self, ids: Tensor, cache: Tensor | None = None) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        x = self.words(ids) + self.positions.weight[: ids.shape[1]]
+        x = x if cache is None else x[:, -1:]
+        held = x if cache is None else torch.cat((cache, x), 1)
+        seen = torch.ones(x.shape[1], held.shape[1], dtype=torch.bool).tril(held.shape[1] - x.shape[1])
+        scores = (x @ held.mT / D**0.5).masked_fill(~seen, -torch.inf)
+        return self.head(x + scores.softmax(-1) @ held), held
+
+
+def test_a_cache_beside_which_the_whole_row_is_given() -> None:
+    report = check(Rereads(), Spec(kind="causal"), only=["caches"])
+    assert not report.findings, str(report)
+    assert next(outcome.status for outcome in report.checks if outcome.name == "caches") == "pass", str(report)
+
+
+class InParts(nn.Module):
+    """Its `encode` and `decode` take masks, without which nothing is hidden."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.positions, self.project = nn.Embedding(V, D), nn.Embedding(64, D), nn.Linear(D, V)
+        self.attention, self.crossing = Attention(), nn.MultiheadAttention(D, 2, batch_first=True)
+
+    def encode(self, src: Tensor, mask_src: Tensor | None = None) -> Tensor:
+        x = self.words(src) + self.positions.weight[: src.shape[1]]
+        return x + self.attention(x, mask_src)  # type: ignore[no-any-return]
+
+    def decode(self, tgt: Tensor, encoder_output: Tensor, mask_tgt: Tensor | None = None) -> Tensor:
+        x = self.words(tgt) + self.positions.weight[: tgt.shape[1]]
+        x = x + self.attention(x, mask_tgt)
+        return x + self.crossing(x, encoder_output, encoder_output, need_weights=False)[0]  # type: ignore[no-any-return]
+
+
+def test_masks_that_encode_and_decode_may_be_given() -> None:
+    report = check(InParts(), only=["M01"])
+    assert not report.findings, str(report)
+    assert "mask_tgt=causal" in report.paths[0], str(report.paths)
+
+
+@pytest.mark.parametrize(("keys", "expected"), [(1, ["A12"]), (2, [])])
+def test_an_attention_that_has_no_choice(keys: int, expected: list[str]) -> None:
+    class Fixed(Words):
+        def forward(self, ids: Tensor, use_positions: bool = True) -> Tensor:
+            x = self.words(ids) + self.positions.weight[: ids.shape[1]]
+            seen = (torch.arange(ids.shape[1]) < keys).expand(ids.shape[1], -1)
+            for attention in self.attentions:
+                x = x + attention(x, seen)
+            return self.head(x)  # type: ignore[no-any-return]
+
+    report = check(Fixed(), Spec(kind="bidirectional"), only=["A12"])
+    assert [finding.id for finding in report.findings if finding.check == "attention"] == expected, str(report)
+
+
+@pytest.mark.parametrize(("scale", "status"), [(1.0, "warn"), (None, None)])
+def test_a_scale_that_is_given_is_a_choice(scale: float | None, status: str | None) -> None:
+    class Scaled(Words):
+        def forward(self, ids: Tensor, use_positions: bool = True) -> Tensor:
+            x = self.words(ids) + self.positions.weight[: ids.shape[1]]
+            for attention in self.attentions:
+                assert isinstance(attention, Attention)
+                q, k, v = attention.qkv(x).chunk(3, -1)
+                x = x + attention.out(F.scaled_dot_product_attention(q, k, v, scale=scale))
+            return self.head(x)  # type: ignore[no-any-return]
+
+    report = check(Scaled(), Spec(kind="bidirectional"), only=["scales"])
+    assert [finding.status for finding in report.findings] == ([status] if status else []), str(report)
+
+
+class Feeding(nn.Module):
+    """Two stacks, one behind the other, each of which drops what it is given: embeddings, or the first one's output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words, self.head = nn.Embedding(V, D), nn.Linear(D, V)
+        self.stacks = nn.ModuleDict({"first": Dropping(), "second": Dropping()})
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.stacks["second"](self.stacks["first"](self.words(ids))))  # type: ignore[no-any-return]
+
+
+class Dropping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(part for _ in range(2) for part in (Attention(), feed_forward()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.dropout(x, 0.1, self.training)
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def test_each_of_two_stacks_may_drop_what_it_is_given() -> None:
+    report = check(Feeding(), Spec(kind="bidirectional"), only=["N10"])
+    assert [(finding.id, finding.status) for finding in report.findings] == [("N10", "warn")], str(report)
+
+
+class Masking(nn.Module):
+    """Of what it returns, the mask that it drew is a number for each row; the rest has another shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.cut, self.attention = nn.Conv2d(3, D, 8, 8), Attention()
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        assert images.shape[1:] == (3, 32, 32)
+        x = self.cut(images).flatten(2).mT
+        drawn = torch.rand(len(x), 16)
+        return self.attention(x * drawn[..., None]).mean(), drawn
+
+
+def test_what_is_drawn_at_random_reads_nothing() -> None:
+    report = check(Masking(), only=["dependencies"])
+    assert [finding.id for finding in report.findings] == ["T09"], str(report)

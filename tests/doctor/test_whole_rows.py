@@ -277,8 +277,23 @@ class OfPlaces(OfPoints):
         return self.head(x.amax(1))  # type: ignore[no-any-return]
 
 
+class OfScans(OfPoints):
+    """Several clouds have places of their own; here there is one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pos_of_scans = nn.Parameter(torch.randn(4, 1, D))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.points(x) + self.pos_of_scans[0]
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x.amax(1))  # type: ignore[no-any-return]
+
+
 @pytest.mark.parametrize(
-    ("build", "status"), [(OfPoints, "warn"), (OfPlaces, "warn"), (partial(OfPoints, placed=True), "fail")]
+    ("build", "status"),
+    [(OfPoints, "warn"), (OfPlaces, "warn"), (OfScans, "warn"), (partial(OfPoints, placed=True), "fail")],
 )
 def test_points_may_have_no_order(build: Callable[[], nn.Module], status: str) -> None:
     report = check(build(), only=["positions"])

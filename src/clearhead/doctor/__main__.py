@@ -16,6 +16,7 @@ from clearhead.doctor.isolated import again
 from clearhead.errors import ClearheadError, DataError
 
 SMALL = 5_000_000  # parameters
+OF_THE_MEMORY = 0.75  # of the machine, that a call may take
 OF_THE_TIMEOUT = 0.8  # after which no further check is begun, so that there is time to report
 
 
@@ -92,6 +93,8 @@ def _check(request: dict[str, Any]) -> dict[str, Any]:
 
     batch = load_batch(request["batch"]) if request["batch"] else None
     model = _model(request)
+    if request["device"] == "cpu":
+        _limit_memory()
     if isinstance(model, torch.nn.Module) and sum(parameter.numel() for parameter in model.parameters()) < SMALL:
         torch.set_num_threads(1)  # on small matrices a second thread makes the examination a sixth longer
     origin = "run" if request["factory"] else read(request["target"]).kind
@@ -108,6 +111,16 @@ def _check(request: dict[str, Any]) -> dict[str, Any]:
     )
     findings = tuple(replace(finding, repro=again(request, finding.id)) for finding in report.findings)
     return replace(report, target=request["target"], findings=findings).as_json()
+
+
+def _limit_memory() -> None:
+    """A call that takes too much memory then raises an error, and another can be tried: the system kills no process."""
+    with suppress(ImportError, OSError, ValueError):  # Windows has no such limits
+        import resource
+
+        most = int(OF_THE_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def _compare(request: dict[str, Any]) -> dict[str, Any]:

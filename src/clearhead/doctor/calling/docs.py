@@ -1,4 +1,4 @@
-"""What a model's documentation says about its masks."""
+"""What a model's documentation says about its masks, and what its `forward` declares."""
 
 import inspect
 import re
@@ -40,6 +40,13 @@ def keeps_by_name(name: str) -> bool | None:
     """The same by the name alone; None if it fits either."""
     named = {keeps for keeps, pattern in ((True, KEEPS), (False, DROPS)) if pattern.search(name)}
     return named.pop() if len(named) == 1 else None
+
+
+def makes_no_graph(model: nn.Module) -> bool:
+    """Whether the `forward` of its class is declared to make no graph: a model that is meant to be used as it is."""
+    with suppress(OSError, TypeError):
+        return re.match(r"\s*@(torch\.)?(inference_mode|no_grad)\b", inspect.getsource(type(model).forward)) is not None
+    return False
 
 
 def text_of(model: nn.Module) -> str:

@@ -22,7 +22,8 @@ from clearhead.doctor.calling.names import (
     says_time_first,
     suggestions,
 )
-from clearhead.doctor.calling.trial import CallAttempt, WorkingCall, try_call
+from clearhead.doctor.calling.settings import settings_of
+from clearhead.doctor.calling.trial import ROWS, CallAttempt, WorkingCall, try_call
 from clearhead.doctor.load.unwrap import remedy
 from clearhead.doctor.problems import attempt
 from clearhead.doctor.spec import Spec
@@ -169,9 +170,11 @@ def _candidates(model: nn.Module, spec: Spec, named: Sequence[str]) -> Iterator[
     device = _device_of(model)
     orders = (False, True) if spec.time_first is None else (spec.time_first,)
     mask_types = mask_types_of(model)
+    limits = [count for part in model.modules() if type(count := settings_of(part).get("max_batch_size")) is int]
+    at_once = min((count for count in limits if 0 < count < ROWS), default=0)  # a cache of its own holds no more rows
     for call in suggestions(model, named):
         for time_first in orders:
-            yield Convention(call, time_first=time_first, device=device, mask_types=mask_types)
+            yield Convention(call, time_first=time_first, device=device, mask_types=mask_types, at_once=at_once)
 
 
 def _roles(call: Call) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-CONFIGS = ("config", "cfg", "args", "hparams", "opt")  # what people call it
+CONFIGS = ("config", "cfg", "args", "params", "hparams", "opt")  # what people call it
 
 
 def settings_of(module: nn.Module) -> dict[str, Any]:

@@ -19,7 +19,7 @@ NEXT = re.compile(  # text[i:j], text[i + 1:j + 1]
 )
 LENGTH = r"[^\n+]{0,80}\b(len|max\w*|n(?:um)?_?pad\w*|pad_?len\w*)\b[^\n+]{0,80}"
 IN_FRONT = re.compile(  # of the row
-    rf"\]\s*\*\s*{LENGTH}\+\s*[\w(]"  # [0] * (size - len(row)) + row
+    rf"\]\s*\*\s*{LENGTH}\+\s*[A-Za-z_(]"  # [0] * (size - len(row)) + row
     r"|\w\[(\w+)\] = [^\n]+\n(?:[^\n]*\n){0,4}?\s*\2 -= 1\n"  # filled[i] = item, and i counts down
     r"|\.pad\(\s*\w+,\s*\(\(?[^,()\n]*\blen\([^,\n]*, ?0\)"
     r"|padding(_side)? ?= ?['\"](left|pre)['\"]"

@@ -152,11 +152,17 @@ def _is_visible(scores: Tensor) -> Tensor:
 
 
 def _tables(subject: Subject) -> list[tuple[str, Tensor]]:
-    """Parameters and buffers that are named after positions; no maps, which make them of what is given."""
+    """Parameters and buffers that are named after positions; no maps, which make them of what is given.
+
+    Nor tables of fewer rows than there are numbers in a row: they may place what these are parts of.
+    """
     named = (*subject.model.named_parameters(), *subject.model.named_buffers())
     tables = [(name, tensor) for name, tensor in named if POSITION_TABLE.search(name)]
     owners = (subject.model.get_submodule(name.rpartition(".")[0]) for name, _ in tables)
-    return [table for table, owner in zip(tables, owners, strict=True) if not isinstance(owner, nn.Linear)]
+    maps = {name for (name, _), owner in zip(tables, owners, strict=True) if isinstance(owner, nn.Linear)}
+    reads_rows = subject.convention.reads_numbers and not subject.convention.reads_pictures
+    needed = subject.calling.T if reads_rows else 1
+    return [(name, t) for name, t in tables if name not in maps and max(t.shape[:-1], default=1) >= needed]
 
 
 def _idle_table(subject: Subject) -> Where | None:

@@ -53,7 +53,8 @@ def _decoders(subject: Subject, names: Sequence[str | None]) -> Iterator[CachedD
             yield from (CachedDecoder(subject, name, make, counts) for name in names)
     if CachedDecoder(subject, None).begins is not None:
         yield from (CachedDecoder(subject, name, hands_on=True) for name in names)
-    yield from (CachedDecoder(subject, name, lambda _: {}, whole=True) for name in names if name)
+    for make in (lambda _: {}, None):
+        yield from (CachedDecoder(subject, name, make, whole=True) for name in names if name)
 
 
 def _refuse_forgetful(decoder: CachedDecoder, inputs: Inputs, full: Tensor) -> None:

@@ -87,7 +87,8 @@ class CachedDecoder:
         if path is None or logits is None:
             raise Skipped("with a cache it returns something else")
         self.following = next(_numbers(value), begin + columns)
-        return logits, cache if self.whole else next(_beside(value, path), cache)
+        is_filled = self.whole and self.make is not None  # in place
+        return logits, cache if is_filled else next(_beside(value, path), cache)
 
     def decode(self, inputs: Inputs, at_once: int, until: int | None = None) -> tuple[Tensor | None, object]:
         """Read half a row at once and the rest step by step: logits (B, T, V), None without a cache, and the cache.

@@ -26,7 +26,7 @@ SLANTED = 0.3  # how far the slope of the scores may be from the scale: biases a
 ALIKE = 1.3  # how far the spread of queries may be from that of keys, and still make up for a missing scale
 
 
-@model_check("A03", "attention", order=90, covers=("A09", "A14", "M04", "P13"), needs=("finite", "layouts"))
+@model_check("A03", "attention", order=90, covers=("A09", "A12", "A14", "M04", "P13"), needs=("finite", "layouts"))
 def attention(subject: Subject) -> list[Finding]:
     """Attention weights sum to one over the keys, and not over later ones alone; queries, keys and values differ."""
     maps, flow = subject.attentions, subject.inside.flow
@@ -34,6 +34,7 @@ def attention(subject: Subject) -> list[Finding]:
         raise Skipped("no attention was found among its operations")
     return (
         _wrong_axis(subject, maps)
+        + _without_choice(subject, maps)
         + _backwards(subject, maps)
         + _dropped_scores(subject)
         + _shared(subject, maps, flow)
@@ -54,6 +55,15 @@ def _wrong_axis(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding
             witness = f"the weights of a query sum to {float(at):.3f}: the softmax runs along another axis"
             return [finding("A03", witness, value=off, threshold=1e-3, where=subject.place_of(attention.call))]
     return []
+
+
+def _without_choice(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
+    """In every attention each query may look at a single key, whose weight is 1 whatever the two are."""
+    if subject.convention.stepwise or any((attention.allowed.sum(-1) > 1).any() for attention in maps):
+        return []
+    witness, against = "in every attention each query may look at one key only", "a softmax, which is there to choose"
+    causes = (("A12", 0.7), ("M04", 0.15), ("M13", 0.15))
+    return [finding(causes, witness, where=subject.place_of(maps[0].call), against=against)]
 
 
 def _backwards(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
@@ -203,7 +213,8 @@ def scales(subject: Subject) -> list[Finding]:
         witness = f"scores are {scale:.3g} times queries times keys; 1 / sqrt({width}) is {width**-0.5:.3g}"
         causes = (("A01", 0.9), ("A02", 0.1)) if ratio > FAR else (("A02", 0.9), ("A01", 0.1))
         is_turned = abs(scale / width**0.5 - 1) < 1e-3 and not _are_of_one_length(attention.query)
-        is_sure = abs(scale - 1) < 1e-3 or is_turned  # another number may be a choice
+        is_told = attention.call.name == FUSED and attention.call.options["kwargs"].get("scale") is not None
+        is_sure = (abs(scale - 1) < 1e-3 and not is_told) or is_turned  # another number may be a choice
         status = "fail" if is_persons and is_sure else "warn"
         return [finding(causes, witness, value=ratio, threshold=FAR, where=where, status=status)]
     return []

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from clearhead.doctor.calling.docs import makes_no_graph
 from clearhead.doctor.calling.names import POSITION_TABLE
 from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
@@ -65,6 +66,8 @@ def gradients(subject: Subject) -> list[Finding]:
             beside_it += tensors(subject.convention.raw(subject.model, subject.inputs()))
         if any(tensor.requires_grad for tensor in beside_it) or not moves(subject, model.parameters()):
             raise Skipped("what was taken for its logits may not be what it learns from")
+        if makes_no_graph(subject.original):
+            raise Skipped("its forward is declared to make no graph, as of a model that is not to be trained")
         return [finding("I06", "the logits have no graph: no part of the model can learn", against=EFFECT)]
     gradients = {name for name, gradient in led_to.items() if gradient.any()}
     bare = {name: p for name, p in model.named_parameters() if p.requires_grad and name not in gradients}

@@ -188,7 +188,7 @@ def _dropped(subject: Subject) -> list[Finding]:
                 continue  # embeddings, whatever was added to them
             witness = f"in training, each number of the stream is dropped with p={p:g} before the next sublayer"
             where, against = _caller_of(subject, calls[index]), "what a residual is for: to carry on what was there"
-            if not _ends_a_stack(subject, calls, step, index):
+            if not (_ends_a_stack(subject, calls, step, index) or _begins_a_stack(subject, calls, index)):
                 return [finding("N10", witness, value=p, where=where, against=against)]
             between.append(finding("N10", witness, value=p, where=where))
     return between[:1]
@@ -200,6 +200,14 @@ def _ends_a_stack(subject: Subject, calls: Sequence[ModuleCall], step: Addition,
     norms = [calls[other] for other in step.between if _is_norm(calls[other])]
     places = [subject.place_of(call).module for call in norms if called[id(call.module)] == 1]
     return layer_of(subject.place_of(calls[index]).module) is None and any(layer_of(path) is None for path in places)
+
+
+def _begins_a_stack(subject: Subject, calls: Sequence[ModuleCall], index: int) -> bool:
+    """Whether a dropout stands in front of the layers, not between them: of embeddings, where a stack feeds another."""
+    where, inside = subject.place_of(calls[index]), subject.inside_training
+    times = sum(bool(dropout_probability(call)) and subject.place_of(call) == where for call in calls)
+    within = [subject.place_of(attention.call).module or "" for attention in inside.attentions]
+    return layer_of(where.module) is None and times < sum(path.startswith(f"{where.module}.") for path in within)
 
 
 def _caller_of(subject: Subject, call: ModuleCall) -> Where:
