@@ -69,10 +69,11 @@ def test_queries_to_a_source_need_not_meet() -> None:
 class Drowned(nn.Module):
     pe: Tensor
 
-    def __init__(self, factor: float) -> None:
+    def __init__(self, factor: float, deviation: float) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.words, self.norm, self.head, self.factor = nn.Embedding(V, D), nn.LayerNorm(D), nn.Linear(D, V), factor
+        nn.init.normal_(self.words.weight, std=deviation)
         self.register_buffer("pe", sinusoids())
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -80,9 +81,18 @@ class Drowned(nn.Module):
         return self.head(self.norm(x.cumsum(1)))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(("factor", "found"), [(D**-0.5, ["warn"]), (D**0.5, []), (0.1, ["warn"]), (1.0, [])])
-def test_tokens_are_not_divided_by_what_they_are_to_be_multiplied_by(factor: float, found: list[str]) -> None:
-    findings = check(Drowned(factor), only=["E03"]).findings
+@pytest.mark.parametrize(
+    ("factor", "deviation", "found"),
+    [
+        (D**-0.5, 1.0, ["warn"]),
+        (D**0.5, 1.0, ["warn"]),
+        (D**0.5, D**-0.5, []),
+        (0.1, 1.0, ["warn"]),
+        (1.0, 1.0, []),
+    ],
+)
+def test_tokens_are_as_large_as_their_positions(factor: float, deviation: float, found: list[str]) -> None:
+    findings = check(Drowned(factor, deviation), only=["E03"]).findings
     assert [finding.status for finding in findings if finding.id == "E03"] == found
 
 

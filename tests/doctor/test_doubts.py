@@ -420,3 +420,60 @@ class Masking(nn.Module):
 def test_what_is_drawn_at_random_reads_nothing() -> None:
     report = check(Masking(), only=["dependencies"])
     assert [finding.id for finding in report.findings] == ["T09"], str(report)
+
+
+class Unsplit(Words):
+    """Its heads are told and never split; scores are divided by the root of what a head's width would be."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.num_heads, self.width = heads, D // 4
+
+    def forward(self, ids: Tensor, use_positions: bool = True) -> Tensor:
+        x = self.words(ids) + self.positions.weight[: ids.shape[1]]
+        for attention in self.attentions:
+            q, k, v = attention.qkv(x).chunk(3, -1)  # type: ignore[operator]
+            x = x + (q @ k.mT / self.width**0.5).softmax(-1) @ v
+        return self.head(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("heads", "expected"), [(4, ["A01"]), (1, [])])
+def test_heads_that_are_told_and_not_split(heads: int, expected: list[str]) -> None:
+    report = check(Unsplit(heads), Spec(kind="bidirectional"), only=["scales"])
+    assert [finding.id for finding in report.findings if finding.status == "fail"] == expected, str(report)
+
+
+class Patches(nn.Module):
+    """A class for a picture. `moves`: the axis of the places is moved before they are laid in a row."""
+
+    def __init__(self, moves: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.moves, self.cut = moves, nn.Conv2d(3, 2 * D, 8, 8)
+        self.layer, self.head = nn.TransformerEncoderLayer(2 * D, 2, 64, batch_first=True), nn.Linear(2 * D, 5)
+        self.places = nn.Parameter(torch.randn(16, 2 * D))
+
+    def forward(self, images: Tensor) -> Tensor:
+        assert images.shape[1:] == (3, 32, 32)
+        x = self.cut(images)  # (B, 2 D, 4, 4)
+        x = x.flatten(2).mT if self.moves else torch.reshape(x, (len(x), 16, 2 * D))
+        return self.head(self.layer(x + self.places).mean(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("moves", "expected"), [(True, []), (False, ["A04"])])
+def test_patches_that_are_laid_in_a_row(moves: bool, expected: list[str]) -> None:
+    report = check(Patches(moves), only=["layouts"])
+    assert [finding.id for finding in report.findings] == expected, str(report)
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(D**0.5, ["E03"]), (1.0, [])])
+def test_tokens_that_drown_their_positions(factor: float, expected: list[str]) -> None:
+    class Loud(Words):
+        def forward(self, ids: Tensor, use_positions: bool = True) -> Tensor:
+            x = self.words(ids) * factor + 0.7 * self.positions.weight[: ids.shape[1]]
+            for attention in self.attentions:
+                x = x + attention(x)
+            return self.head(x)  # type: ignore[no-any-return]
+
+    report = check(Loud(), Spec(kind="bidirectional"), only=["embeddings"])
+    assert [finding.id for finding in report.findings] == expected, str(report)

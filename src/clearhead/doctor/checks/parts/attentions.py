@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import code_of
 from clearhead.doctor.checks.base import Causes, Finding, Skipped, Status, Subject, finding, model_check
@@ -20,6 +20,7 @@ SCORES = re.compile(r"scor|att|qk|dot")
 ROOT, MUP = re.compile(r"sqrt|\*\*[\s(-]{0,8}(0?\.5|1 ?/ ?2)"), re.compile(r"\bmup\b|maximal update", re.I)
 REVERSED = re.compile(r"\bbackwards?\b(?!\()|right[- _]to[- _]left|\br2l\b|revers", re.I)
 NEAR, FAR = 0.4, 2.0  # times 1 / sqrt(K), between which a scale is the usual one; DeBERTa has 0.58
+HEADS = re.compile(r"^(n|num|nr|number)_?(of_)?(attention_|attn_)?heads?$|^heads$|^h$")
 PARTING = {"chunk", "split", "unbind", "__iter__"}
 PLAIN_STEPS = 8  # between a projection and the attention that reads it
 SLANTED = 0.3  # how far the slope of the scores may be from the scale: biases are added to them
@@ -252,9 +253,26 @@ def _other_sizes(subject: Subject, flow: Flow, attention: AttentionCall, width: 
     heads = query.shape[1:3] if query.dim() == 4 else (max(1, len(query) // rows) if query.dim() == 3 else 1,)
     sizes = [(width * number, "width of all heads together") for number in heads]  # on either side of the queries
     sizes += [(T_q, "number of queries"), (T_k, "number of keys")]
+    if {*heads} == {1}:  # they were not split
+        sizes += [
+            (width // n, f"width of each of {n} heads") for n in _heads_told(subject, attention) if width % n == 0
+        ]
     branch = flow.way_back(query, attention.index, is_map)
     sizes += [(flow.calls[branch[-1]].inputs[0].shape[-1], "width that queries are made from")] if branch else []
     return [(size, noun) for size, noun in sizes if size != width]
+
+
+def _heads_told(subject: Subject, attention: AttentionCall) -> set[int]:
+    """How many heads the module of an attention, or one around it, says that it has."""
+    path = subject.place_of(attention.call).module or ""
+    parts = path.split(".")
+    around = (subject.model.get_submodule(".".join(parts[:length])) for length in range(len(parts), 0, -1))
+    held = next(filter(None, map(_numbers_of_heads, around)), set())
+    return {number for number in held if number > 1}
+
+
+def _numbers_of_heads(module: nn.Module) -> set[int]:
+    return {value for name, value in vars(module).items() if HEADS.search(name) and type(value) is int}
 
 
 def _scale(flow: Flow, attention: AttentionCall, query: Tensor | None) -> tuple[float | None, int]:

@@ -19,6 +19,7 @@ from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.problems import attempt, message_of
 
 FAINT = 1 / 3  # of the positions' size: they drown smaller tokens
+LOUD = 5  # times the positions' size, for tokens that were multiplied: N(0, 1) times the root of a width of 16 is 5.7
 LENGTHS = re.compile(
     r"^(block_size|max_seq_len|max_length|max_len|max_position(_embedding)?s|n_positions|n_ctx|context_length)$"
 )
@@ -124,6 +125,9 @@ def _size(subject: Subject, flow: Flow, index: int) -> list[Finding]:
     if ratio < FAINT:
         witness = f"fresh token embeddings are {ratio:.2g} times as large as the positions added to them"
         return [finding("E03", witness, value=ratio, threshold=FAINT, where=where)]
+    if scale > 1 and ratio > LOUD:
+        witness = f"fresh token embeddings, multiplied by {scale:.3g}, are {ratio:.2g} times as large as the positions"
+        return [finding("E03", witness, value=ratio, threshold=LOUD, where=where)]
     return []
 
 

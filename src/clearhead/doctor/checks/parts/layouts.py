@@ -29,6 +29,7 @@ def layouts(subject: Subject) -> list[Finding]:
     axes = {size: "token" for attention in maps for size in attention.allowed.shape if size > 2}  # patches are tokens
     axes |= {subject.calling.T: "token", rows: "row"}
     axes |= {subject.calling.S: "token"} if subject.convention.has_source else {}
+    axes |= {_in_a_row(call).shape[-1]: "patch" for call in operations if _lays_in_a_row(call)}
     scrambles = [(spot, noun) for size, noun in axes.items() if (spot := scrambled(operations, size)) is not None]
     if not scrambles and (parted := parted_tokens(subject)) is not None:
         return [parted]
@@ -72,7 +73,7 @@ def scrambled(calls: Sequence[ModuleCall], n: int) -> Scrambled | None:
         if index in ends:
             continue
         call = calls[index]
-        before, after = call.inputs[0], call.outputs[0]
+        before, after = _in_a_row(call), call.outputs[0]
         tags = torch.arange(n).reshape([-1 if number == axis else 1 for number in range(before.dim())])
         moved = tags.expand(before.shape).contiguous().reshape(after.shape)  # every number replaced by its token's
         numbers = torch.arange(n).reshape([-1 if number == later else 1 for number in range(after.dim())])
@@ -94,9 +95,23 @@ def _judged(calls: Sequence[ModuleCall], n: int) -> Iterator[tuple[int, int, int
     """Reshapes by their index, with the axis of length n before and after."""
     for index, call in enumerate(calls):
         if call.name in MOVES and call.inputs and call.outputs:
-            axis, later = _axis(call.inputs[0], n), _axis(call.outputs[0], n)
+            tensors = _in_a_row(call), call.outputs[0]
+            axis, later = (_axis(tensor, n, is_map=_lays_in_a_row(call)) for tensor in tensors)
             if axis is not None and later is not None:
                 yield index, axis, later
+
+
+def _lays_in_a_row(call: ModuleCall) -> bool:
+    """Whether it makes a row of the places of a map, (B, D, h, w) or (B, h, w, D) of another order, as of patches."""
+    if call.name not in MOVES or not call.inputs or not call.outputs:
+        return False
+    before, after = call.inputs[0].shape, call.outputs[0].shape
+    return len(before) == 4 and len(after) == 3 and before[2] * before[3] in after[1:]
+
+
+def _in_a_row(call: ModuleCall) -> Tensor:
+    """What it reads, with the places of a map as one axis if it puts them into a row."""
+    return call.inputs[0].flatten(2) if _lays_in_a_row(call) else call.inputs[0]
 
 
 def _end_of_shift(before: Tensor, calls: Sequence[ModuleCall], index: int) -> int | None:
@@ -118,7 +133,7 @@ def distances(n: int) -> set[int]:
     return {n - 1, n + 1, 2 * n - 1, 2 * n, 2 * n + 1}
 
 
-def _axis(tensor: Tensor, n: int) -> int | None:
+def _axis(tensor: Tensor, n: int, *, is_map: bool) -> int | None:
     axes = [number for number, size in enumerate(tensor.shape) if size == n]
-    is_shifted = bool(distances(n) & {*tensor.shape})
+    is_shifted = not is_map and bool(distances(n) & {*tensor.shape})
     return axes[0] if len(axes) == 1 and tensor.dim() >= 3 and not is_shifted else None
