@@ -477,3 +477,18 @@ def test_tokens_that_drown_their_positions(factor: float, expected: list[str]) -
 
     report = check(Loud(), Spec(kind="bidirectional"), only=["embeddings"])
     assert [finding.id for finding in report.findings] == expected, str(report)
+
+
+@pytest.mark.parametrize(("mask", "expected"), [(-100.0, ["fail"]), (-2000.0, ["warn"]), (-torch.inf, [])])
+def test_a_mask_that_scores_of_trained_models_do_not_reach_is_a_warning(mask: float, expected: list[str]) -> None:
+    class Weak(Words):
+        def forward(self, ids: Tensor, use_positions: bool = True) -> Tensor:
+            x = self.words(ids) + self.positions.weight[: ids.shape[1]]
+            later = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(1)
+            for attention in self.attentions:
+                q, k, v = attention.qkv(x).chunk(3, -1)  # type: ignore[operator]
+                x = x + (q @ k.mT / D**0.5).masked_fill(later, mask).softmax(-1) @ v
+            return self.head(x)  # type: ignore[no-any-return]
+
+    report = check(Weak(), Spec(kind="causal"), only=["M08"])
+    assert [finding.status for finding in report.findings if finding.id == "M08"] == expected, str(report)

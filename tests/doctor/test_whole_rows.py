@@ -300,15 +300,6 @@ def test_points_may_have_no_order(build: Callable[[], nn.Module], status: str) -
     assert [(one.id, one.status) for one in report.findings] == [("P01", status)], str(report)
 
 
-@pytest.mark.parametrize(  # the second in two parts: this file is not to say it
-    ("said", "status"), [("points of a cloud", "warn"), ("a fore" + "cast", "fail")]
-)
-def test_what_is_called_a_series_has_an_order(said: str, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearhead.doctor.checks.dependence.positions.file_of", lambda model: said)
-    report = check(OfPoints(), only=["positions"])
-    assert [(one.id, one.status) for one in report.findings] == [("P01", status)], str(report)
-
-
 class HidesPatches(Pooled):
     """Half of the patches, drawn at random, are left out. `noisy`: and noise is added to the rest."""
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs, Run
-from clearhead.doctor.checks.base import SOUND, Finding, Skipped, Status, Subject, attempt, finding, model_check
+from clearhead.doctor.checks.base import SOUND, Finding, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.checks.dependence.causes import LEAK_FAULTS
 from clearhead.doctor.checks.dependence.dependencies import (
     has_batch_norm,
@@ -115,6 +115,6 @@ def stress(subject: Subject) -> list[Finding]:
         where = locate(subject.model, subject.run, *subject.swapped(), reading, reaches_back).where
     witness = f"with matrices {SCALE:g} times as large, {matrix.witness(divmod(int(future.argmax()), T))}"
     picture = matrix.picture(torch.ones_like(matrix.alive).tril())
-    status: Status = "warn" if weakest > PLAUSIBLE[0] else "fail"
+    second = f"a mask of {-weakest:g}, which scores of trained models reach" if weakest < PLAUSIBLE[0] else ""
     value = float(future.max())
-    return [finding("M08", witness, value=value, threshold=1e-3, where=where, picture=picture, status=status)]
+    return [finding("M08", witness, value=value, threshold=1e-3, where=where, picture=picture, second=second)]

@@ -1,6 +1,5 @@
 """Whether the order of tokens matters, and whether rotary positions measure distance."""
 
-import re
 from dataclasses import replace
 
 import torch
@@ -8,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.inputs import Inputs
-from clearhead.doctor.calling.names import POSITION_TABLE, file_of
+from clearhead.doctor.calling.names import POSITION_TABLE
 from clearhead.doctor.checks.base import SOUND, Causes, Finding, Skipped, Subject, Where, finding, model_check
 from clearhead.doctor.checks.parts.effects import SAME, effect, moves, with_options
 from clearhead.doctor.probes.attention import AttentionCall, attentions
@@ -17,8 +16,7 @@ from clearhead.doctor.probes.locations import owner_of, place_of_call
 from clearhead.doctor.probes.tensors import axis_of, is_same, relative_change
 from clearhead.doctor.probes.tracing import ModuleCall
 
-TABLE, IN_TIME = "that it holds positions", "its file, which speaks of a series in time"
-OF_TIME = re.compile(r"time[ _-]?series|forecast|trajector", re.I)
+TABLE = "that it holds positions"
 ROTATION = "what a rotation is for: that scores depend on distances"
 UNEVEN = 1e-3  # of the scores' spread
 ROUNDED = 0.05  # of the scores' spread: a rotation that is off by less was rounded, not mistaken
@@ -58,18 +56,16 @@ def _without_order(subject: Subject, *, source: bool) -> list[Finding]:
     if value > SAME or relative_change(before, subject.run(inputs.with_tokens(source, alike))) <= SAME:
         return []  # or neither is read
     where, causes = _idle_table(subject), (("S07", 0.9), ("P01", 0.1)) if source else (("P01", 1.0),)
-    # numbers may be a set, or come with their positions; and so may ids of which one class is made
+    # numbers may be a set, or come with their positions
     reads_words = subject.convention.reads_words(role)
-    has_order = reads_words and (source or not subject.gives_rows)
-    is_placed = _tables(subject) and (reads_words or not source)
-    against = TABLE if is_placed else "that each token has logits of its own" if has_order else ""
-    if not against and not reads_words and OF_TIME.search(file_of(subject.original)):
-        against = IN_TIME
+    tables = _tables(subject) if reads_words or not source else []
+    against = TABLE if tables else "that each token has logits of its own" if source and reads_words else ""
     witness = f"swapping tokens {i} and {j} swaps their logits and moves no others: order does not matter"
     if source:
         witness, reading = f"swapping tokens {i} and {j} of the source moves no logit", token_reading(subject.calling.S)
         where = where or locate(subject.model, subject.run, *subject.swapped(source=True), reading, _meet).where
-    return [finding(causes, witness, value=value, threshold=SAME, where=where, against=against)]
+    second = f"{tables[0][0]}, which it holds" if tables else ""
+    return [finding(causes, witness, value=value, threshold=SAME, where=where, against=against, second=second)]
 
 
 def _meet(alive: Tensor) -> bool:
@@ -105,8 +101,8 @@ def _order_at_first_mixing(subject: Subject) -> list[Finding]:
     where = _idle_table(subject) or place_of_call(call)
     witness = f"swapping tokens {n - 3} and {n - 2} does not change the output of {name} for the last token"
     witness += f"; {tables[0][0]} exists, but no attention uses it" if tables else ""
-    against = TABLE if tables else ""
-    return [finding("P01", witness, value=value, threshold=SAME, where=where, against=against)]
+    against, table = (TABLE, f"{tables[0][0]}, which it holds") if tables else ("", "")
+    return [finding("P01", witness, value=value, threshold=SAME, where=where, against=against, second=table)]
 
 
 def _is_known_before(call: ModuleCall, exchanged: ModuleCall, n: int) -> bool:
