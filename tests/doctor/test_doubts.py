@@ -242,8 +242,8 @@ def test_what_writes_all_tokens_at_once_is_not_causal() -> None:
         def generate(self, ids: Tensor) -> Tensor:
             return Words.forward(self, ids)
 
-    said = [[why for _, _, why in hints_of(model()).votes] for model in (AtOnce, StepByStep, Handed)]
-    assert ["it has generate()" in reasons for reasons in said] == [False, True, True]
+    reasons_of = [[why for _, _, why in hints_of(model()).votes] for model in (AtOnce, StepByStep, Handed)]
+    assert ["it has generate()" in reasons for reasons in reasons_of] == [False, True, True]
 
 
 class Captions(nn.Module):

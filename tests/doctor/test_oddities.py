@@ -260,6 +260,7 @@ def test_what_stands_behind_the_layers_of_a_level_is_no_sublayer() -> None:
     torch.manual_seed(0)
     report = doctor.check(CausalModel(Level(), Level()), only=["N05"])
     assert not [finding for finding in report.findings if finding.status == "fail"], str(report)
+    assert next(outcome.status for outcome in report.checks if outcome.name == "streams") != "skip", str(report)
 
 
 def test_layers_are_born_equal_only_where_their_numbers_were_drawn() -> None:

@@ -53,7 +53,7 @@ class Texts(nn.Module):
     def forward(self, ids):
         x = self.words(ids) + self.places.weight[: ids.shape[1]]
         x = x + F.scaled_dot_product_attention(self.q(x), self.k(x), self.v(x), is_causal=self.reads_last)
-        return self.head(x[:, -1] if self.reads_last else x[:, 0])
+        return self.head(x[:, -1] if self.reads_last else x.mean(1))
 """
 FRONT = "def fill(row, size):\n    return [0] * (size - len(row)) + row\n"
 BEHIND = "def fill(row, size):\n    return row + [0] * (size - len(row))\n"
@@ -93,6 +93,8 @@ def test_padding_in_front_that_is_hidden_is_no_fault_of_the_last_position(tmp_pa
         "row = np.pad(row, (size - len(row), 0))\n",
         "tokenizer.padding_side = 'left'\n",
         "row[-len(items):] = items\n",
+        "seq[-n_user_items:]=items\n",
+        "TEXT = data.Field(pad_first=True)\n",
         "row = [0] * num_padding + items\n",
     ],
 )
@@ -106,12 +108,13 @@ def test_ways_to_fill_a_row_in_front(beside: str, tmp_path: Path) -> None:
         "tokenizer.padding_side = 'left'\nbatch = tokenizer(texts, padding=True)\n",
         FRONT + "channels = [64] + [128] * 3\n",
         FRONT + BEHIND,
+        "self.buffer[-n:] = new\nbias[-hidden:] = 1.0\nmask[-num_masked:] = True\n",
         "+[+[" * (1 << 15),
         "a.a." * (1 << 15),
         "rnn." * (1 << 15),
         "\n" * (1 << 17),
     ],
-    ids=["a tokenizer's padding", "lists", "both", "brackets", "names", "libraries", "lines"],
+    ids=["a tokenizer's padding", "lists", "both", "tails", "brackets", "names", "libraries", "lines"],
 )
 def test_what_tells_no_side_makes_no_failure_and_takes_no_time(beside: str, tmp_path: Path) -> None:
     assert failures(examined(tmp_path, beside, hides=True)) == []
@@ -133,7 +136,17 @@ def test_padding_of_which_nothing_tells_the_model(beside: str, tmp_path: Path) -
     assert failures(examined(tmp_path, beside, True, TEXTS)) == ["M22"]
 
 
-@pytest.mark.parametrize("beside", ["", FRONT, FRONT + BEHIND, "layer = nn.Conv1d(16, 16, 3, padding=1)\n"])
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "",
+        FRONT,
+        FRONT + BEHIND,
+        "layer = nn.Conv1d(16, 16, 3, padding=1)\n",
+        "from torchtext.data import BucketIterator\nTEXT = data.Field(fix_length=None)\n",
+        "TEXT = data.Field(fix_length=60, pad_first=True)\n",
+    ],
+)
 def test_rows_that_nothing_fills_up_behind_need_no_mask(beside: str, tmp_path: Path) -> None:
     assert failures(examined(tmp_path, beside, False, TEXTS)) == []
 
@@ -155,9 +168,16 @@ class Forgetful(nn.Module):
         return self.head(x[:, 0] + (scores.softmax(-1) @ self.v(x))[:, 0])  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(("hides", "expected"), [(-torch.inf, []), (0.0, ["M11"])])
-def test_a_mask_of_one_class_for_each_row_is_of_padding(hides: float, expected: list[str]) -> None:
-    assert failures(check(Forgetful(hides), only=["paddings"])) == expected
+@pytest.mark.parametrize(("hides", "expected"), [(-torch.inf, []), (0.0, [("M11", "warn")])])
+def test_a_mask_of_one_class_for_each_row_may_be_of_padding(hides: float, expected: list[tuple[str, str]]) -> None:
+    report = check(Forgetful(hides), only=["paddings"])
+    assert [(finding.id, finding.status) for finding in report.findings] == expected, str(report)
+
+
+def test_a_token_that_is_hidden_in_a_way_of_the_models_own_is_no_failure(tmp_path: Path) -> None:
+    code = TEXTS.replace("is_causal=self.reads_last)", "attn_mask=ids.bool()[:, None])")
+    code = code.replace("x.mean(1)", "(x * ids.bool()[..., None]).sum(1) / ids.bool().sum(1, keepdim=True)")
+    assert failures(examined(tmp_path, BEHIND, False, code)) == []
 
 
 class Odd(nn.Module):

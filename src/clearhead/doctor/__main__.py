@@ -16,7 +16,7 @@ from clearhead.doctor.isolated import again
 from clearhead.errors import ClearheadError, DataError
 
 SMALL = 5_000_000  # parameters
-OF_THE_MEMORY = 0.75  # of the machine, that a call may take
+OF_THE_MEMORY = 0.75  # of the machine, or of the group of processes, for this one
 OF_THE_TIMEOUT = 0.8  # after which no further check is begun, so that there is time to report
 
 
@@ -114,13 +114,20 @@ def _check(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _limit_memory() -> None:
-    """A call that takes too much memory then raises an error, and another can be tried: the system kills no process."""
+    """Let a call that takes too much memory raise an error: another can be tried, and the system kills no process."""
     with suppress(ImportError, OSError, ValueError):  # Windows has no such limits
         import resource
 
-        most = int(OF_THE_MEMORY * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        most = int(OF_THE_MEMORY * min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), _of_the_group()))
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def _of_the_group() -> float:
+    """How much memory the processes of this container may take together; infinite if nothing says so."""
+    with suppress(OSError, ValueError):
+        return int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8"))
+    return float("inf")
 
 
 def _compare(request: dict[str, Any]) -> dict[str, Any]:

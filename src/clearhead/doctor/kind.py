@@ -134,7 +134,7 @@ def _generator_beside(model: nn.Module) -> str | None:
 def _is_one_call(method: Callable[..., object]) -> bool:
     """Whether it calls the model and has no loop: then it writes all tokens at once."""
     with suppress(OSError, TypeError):
-        code = inspect.getsource(method)
+        code = re.sub(r"#[^\n]*", "", DOCSTRING.sub("", inspect.getsource(method)))
         return re.search(r"\bself(\.forward)?\(", code) is not None and not re.search(r"\b(for|while)\b", code)
     return False
 

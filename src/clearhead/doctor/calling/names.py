@@ -170,7 +170,7 @@ def is_positive(name: str, names: Sequence[str]) -> bool:
 
 
 def _is_pad_id(name: str) -> bool:
-    """Whether a parameter holds the number of a token, and not a row that says where it is."""
+    """Whether a parameter takes the id of the padding token, and not a mask."""
     return bool(PAD_ID.search(name)) and name.endswith(("id", "idx", "index"))
 
 

@@ -44,9 +44,9 @@ def _of_methods(model: nn.Module) -> tuple[dict[str, object], Callable[..., Any]
     encode, decode = (next((n for n in names if _takes(model, n)), None) for names in (ENCODERS, DECODERS))
     if encode and decode:
         first, second = ({**_takes(model, name), **_may_take(model, name)} for name in (encode, decode))
-        memory = next(
-            (n for n in second if MEMORY.search(n) and n not in first and "mask" not in n), next(iter(second))
-        )
+        needed = [name for name, default in second.items() if default is EMPTY]
+        memories = (name for name in needed if MEMORY.search(name) and name not in first and "mask" not in name)
+        memory = next(memories, needed[0])
         head = next((name for name in HEADS if callable(getattr(model, name, None))), None)
 
         def composed(model: nn.Module, **arguments: Any) -> Any:
@@ -56,8 +56,9 @@ def _of_methods(model: nn.Module) -> tuple[dict[str, object], Callable[..., Any]
             output = output[0] if isinstance(output, tuple) else output
             return getattr(model, head)(output) if head else output
 
-        every = {name: default for name, default in (first | second).items() if name != memory}
-        return dict(sorted(every.items(), key=lambda argument: argument[1] is None)), composed  # required ones first
+        names = [name for name in dict.fromkeys((*first, *second)) if name != memory]
+        required = [name for name in names if EMPTY in (first.get(name), second.get(name))]
+        return dict.fromkeys(required, EMPTY) | {name: None for name in names if name not in required}, composed
     single = next((name for name in vars(type(model)) if SINGLE.search(name) and _takes(model, name)), "")
     return _takes(model, single), lambda model, **arguments: getattr(model, single)(**arguments)
 

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from clearhead.doctor.calling.names import is_of_a_library
 
 FILES = 300  # of Python that are read at most
 PROJECT = (".git", "pyproject.toml", "setup.py", "setup.cfg", "requirements.txt", "README.md", "LICENSE")
-SIZE = 1 << 17  # bytes of one of them
+SIZE, WHOLE = 1 << 17, 1 << 22  # bytes of one of them, and of all
 LINE = 300  # characters of a line that is looked at: no pattern below takes long then
 COMMENT = re.compile(r"#[^\n]*")
 NEXT = re.compile(  # text[i:j], text[i + 1:j + 1]
@@ -23,12 +24,14 @@ IN_FRONT = re.compile(  # of the row
     r"|\w\[(\w+)\] = [^\n]+\n(?:[^\n]*\n){0,4}?\s*\2 -= 1\n"  # filled[i] = item, and i counts down
     r"|\.pad\(\s*\w+,\s*\(\(?[^,()\n]*\blen\([^,\n]*, ?0\)"
     r"|padding(_side)? ?= ?['\"](left|pre)['\"]"
-    r"|\w\[-(?!\d)[\w.]{1,40}(\(\w{1,40}\))? ?:\] = |\bleft_pad(ded|s)?\b"  # filled[-len(row) :] = row
+    r"|(?<![\w.])(?!mask|bias|buffer|cache)\w{1,40}"
+    r"\[-(len\(\w{1,40}\)|\w{0,40}len\w{0,40}|n(um)?_\w{0,40}items) ?:\] ?=(?!=)"
+    r"|\bpad_first ?= ?True|\bleft_pad(ded|s)?\b"  # that before: filled[-len(row) :] = row
 )
 BEHIND = re.compile(
     rf"\+ ?\[[^\]\n]{{0,80}}\] ?\*{LENGTH}|\brnn(\.| import )[^\n]*\bpad_sequence\b|\[: ?len\(\w+\)\] ="
     r"|padding(_side)? ?= ?['\"](right|post)['\"]"
-    r"|\bfix_length ?= ?[\w.]|\bBucketIterator\b"  # torchtext's
+    r"|\bfix_length ?= ?(?!None)[\w.]|\bBucketIterator(\.splits)?\("  # torchtext's
 )
 
 
@@ -52,7 +55,8 @@ def texts_beside(cls: type) -> dict[Path, str] | None:
         return None
     files = [*islice(_project_of(home).rglob("*.py"), FILES + 1)]
     whole = [file for file in {home, *files} if file.is_file()]
-    if len(files) > FILES or any(file.stat().st_size > SIZE for file in whole):
+    sizes = [file.stat().st_size for file in whole]
+    if len(files) > FILES or max(sizes, default=0) > SIZE or sum(sizes) > WHOLE:
         return None
     return {file: file.read_text(encoding="utf-8", errors="replace") for file in whole}
 
@@ -103,7 +107,12 @@ def filled_side(model: nn.Module) -> tuple[str, str]:
 
     Where both are done, neither is believed.
     """
-    texts, sides = _code_beside(type(model)), {"behind": BEHIND, "front": IN_FRONT}
+    return _side_beside(type(model))  # type: ignore[arg-type]  # a class has a hash
+
+
+@lru_cache(16)  # several checks ask, and all files are read each time
+def _side_beside(cls: type) -> tuple[str, str]:
+    texts, sides = _code_beside(cls), {"behind": BEHIND, "front": IN_FRONT}
     files = {side: next((f.name for f in texts if sides[side].search(texts[f])), "") for side in sides}
     filled = [(file, side) for side, file in files.items() if file]
     return filled[0] if len(filled) == 1 else ("", "")

@@ -26,6 +26,7 @@ from clearhead.doctor.probes.tensors import change_of
 from clearhead.doctor.spec import Assumption
 
 MORE = 3  # tokens of padding
+POSSIBLE = 3  # tokens that padding may be, where nothing tells which: 0, 1 and 2
 TELLS = "a mask, which says where padding is"  # a token may be meant for another side of a row
 POOLED: Causes = (("M22", 0.8), ("M11", 0.2))
 POOLS = {"mean", "sum", "max", "amax"}
@@ -65,7 +66,7 @@ def _moved_by_more(padding: Padding) -> list[Finding]:
     if not (before.isfinite().all() and after.isfinite().all()):
         causes: Causes = (("M12", 0.7), ("M14", 0.3)) if padding.is_future else (("M14", 0.6), ("M12", 0.4))
         witness, where = f"with padding after {row} logits are not finite", padding.first_nan(padded)
-        return [finding(causes, witness, where=where, second=told_side(padding))]
+        return [finding(causes, witness, where=where, second=told_side(padding, "behind"))]
     value = change_of(before, after)
     if value <= LENGTH_THRESHOLD:
         return []
@@ -169,16 +170,20 @@ def by_token(padding: PaddingToken) -> list[Finding] | None:
 
 
 def never_told(subject: Subject) -> list[Finding]:
-    """Rows that code beside fills up behind, for a model that cannot know: whichever token is padding, it is read."""
+    """Rows that code beside fills up behind, for a model that cannot know: padding is read, be it token 0, 1 or 2."""
     file, side = filled_side(subject.original)
     source = subject.convention.has_source
-    paddings = [PaddingToken(subject, source, pad) for pad in range(MORE)]  # an attention may give one no weight
+    V = subject.calling.source_vocab_size if source else subject.calling.vocab_size
+    paddings = [PaddingToken(subject, source, pad) for pad in range(min(POSSIBLE, V))]
     if side != "behind" or paddings[0].is_future or not subject.convention.reads_words("source" if source else "ids"):
         raise Skipped("it takes no padding mask, and no padding token is known")
-    subject.journal.paths.append(f"padded behind, as {file} has it, with any token")
-    faults = next(filter(None, map(amounts, paddings)), [])
+    subject.journal.paths.append(f"padded behind, as {file} has it, with token 0, 1 or 2")
+    faults = list(map(amounts, paddings))
+    if None in faults:
+        raise Skipped("it could not be run with more padding behind a row")
     against = "code beside it, which fills rows up although nothing can tell the model where"
-    return [replace(fault, evidence=replace(fault.evidence, against=against)) for fault in faults]
+    read = faults[0] if all(faults) else None  # else it may hide one of them in a way of its own
+    return [replace(fault, evidence=replace(fault.evidence, against=against)) for fault in read or ()]
 
 
 def where_not_given(subject: Subject, masks: Sequence[tuple[str, bool]]) -> list[Finding]:
@@ -214,15 +219,13 @@ def _in_front(padding: PaddingToken) -> list[Finding]:
         return []
     witness = f"with padding (token {padding.pad}) in front, the logits of the real tokens are NaN"
     where = padding.first_nan(batch)
-    return [finding((("M14", 0.9), ("M12", 0.1)), witness, where=where, second=told_side(padding))]
+    return [finding((("M14", 0.9), ("M12", 0.1)), witness, where=where, second=told_side(padding, "front"))]
 
 
-def told_side(padding: Padding) -> str:
-    """What speaks for padding on the side where the model would read it; in front of a row, only code beside does."""
-    if not padding.is_future:
-        return "padding behind a row, where most code has it"
-    file, side = filled_side(padding.subject.original)
-    return f"{file}, which fills rows in front" if side == "front" else ""
+def told_side(padding: Padding, side: str) -> str:
+    """The code beside a model that fills up rows on a side, "behind" or "front"; empty if none does."""
+    file, filled = filled_side(padding.subject.original)
+    return f"{file}, which fills rows {'in front' if side == 'front' else side}" if filled == side else ""
 
 
 def _attended_in_front(padding: PaddingToken, file: str) -> list[Finding]:

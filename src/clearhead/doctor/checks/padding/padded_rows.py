@@ -69,7 +69,8 @@ def _gradients(padding: Padding) -> list[Finding]:
     subject, is_mask = padding.subject, isinstance(padding, PaddingMask)
     if isinstance(padding, PaddingMask) and not padding.moved <= THRESHOLD:
         return []  # it need not be about padding
-    batch = subject.inputs(ROWS, salt=18).padded(padding.source, range(ROWS), front=is_mask and padding.is_future)
+    is_in_front = is_mask and padding.is_future
+    batch = subject.inputs(ROWS, salt=18).padded(padding.source, range(ROWS), front=is_in_front)
     parameters = {name: p for name, p in subject.model.named_parameters() if p.requires_grad}
     logits = padding.run(batch, graph=True)[batch.kept()]
     if not logits.isfinite().all() or not logits.requires_grad:
@@ -80,4 +81,5 @@ def _gradients(padding: Padding) -> list[Finding]:
         return []
     more = f" and {len(bad) - 1} more" if len(bad) > 1 else ""
     witness = f"with padding given by {padding}, real logits are finite, but the gradient of {bad[0]}{more} is not"
-    return [finding("M14", witness, value=len(bad), where=subject.attention_place, second=told_side(padding))]
+    second = told_side(padding, "front" if is_in_front else "behind")
+    return [finding("M14", witness, value=len(bad), where=subject.attention_place, second=second)]

@@ -111,7 +111,8 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
         causes: Causes = (("M12", 0.8), ("M14", 0.2)) if inert else (("M14", 0.8), ("M12", 0.2))
         where, is_target = meant[0].first_nan(meant[0].under_padding()[0]), subject.convention.has_source and not source
         # a target is padded at its end
-        faults = [] if is_target else [finding(causes, witness, where=where, second=told_side(meant[0]))]
+        side = "front" if meant[0].is_future else "behind"
+        faults = [] if is_target else [finding(causes, witness, where=where, second=told_side(meant[0], side))]
         return faults + _behind_the_first(meant)
     unclear = [mask for mask in masks if math.isnan(mask.moved)]
     masks = [mask for mask in masks if mask not in unclear]
@@ -144,7 +145,7 @@ def _by_parameter(subject: Subject, names: tuple[str, ...], source: bool) -> lis
     witness = f"changing the tokens under {name} moves the logits of real tokens by {mask.moved:.1e} of their spread"
     witness += f"; {mixer} mixes tokens without a mask" if mixer else ""
     where, causes = _blame(mask)
-    is_sure = not (mixer or _is_told_by_token(mask) or _hides_before(mask) or _may_be_no_mask(mask))
+    is_sure = not (mixer or _is_told_by_token(mask) or _hides_before(mask) or _may_be_no_mask(mask) or may_be_other)
     status = "fail" if is_sure else "warn"
     return [finding(causes, witness, value=mask.moved, threshold=THRESHOLD, where=where, status=status, second=TELLS)]
 

@@ -60,7 +60,8 @@ def _wrong_axis(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding
 
 def _without_choice(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
     """In every attention each query may look at a single key, whose weight is 1 whatever the two are."""
-    if subject.convention.stepwise or any((attention.allowed.sum(-1) > 1).any() for attention in maps):
+    maps = [attention for attention in maps if attention.allowed.shape[-1] > 1]
+    if not maps or subject.convention.stepwise or any((each.allowed.sum(-1) > 1).any() for each in maps):
         return []
     witness, against = "in every attention each query may look at one key only", "a softmax, which is there to choose"
     causes = (("A12", 0.7), ("M04", 0.15), ("M13", 0.15))
@@ -266,9 +267,8 @@ def _heads_told(subject: Subject, attention: AttentionCall) -> set[int]:
     """How many heads the module of an attention, or one around it, says that it has."""
     path = subject.place_of(attention.call).module or ""
     parts = path.split(".")
-    around = (subject.model.get_submodule(".".join(parts[:length])) for length in range(len(parts), 0, -1))
-    held = next(filter(None, map(_numbers_of_heads, around)), set())
-    return {number for number in held if number > 1}
+    around = (subject.model.get_submodule(".".join(parts[:length])) for length in range(len(parts), -1, -1))
+    return {number for number in next(filter(None, map(_numbers_of_heads, around)), set()) if number > 1}
 
 
 def _numbers_of_heads(module: nn.Module) -> set[int]:

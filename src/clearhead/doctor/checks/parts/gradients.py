@@ -66,9 +66,10 @@ def gradients(subject: Subject) -> list[Finding]:
             beside_it += tensors(subject.convention.raw(subject.model, subject.inputs()))
         if any(tensor.requires_grad for tensor in beside_it) or not moves(subject, model.parameters()):
             raise Skipped("what was taken for its logits may not be what it learns from")
-        if makes_no_graph(subject.original):
-            raise Skipped("its forward is declared to make no graph, as of a model that is not to be trained")
-        return [finding("I06", "the logits have no graph: no part of the model can learn", against=EFFECT)]
+        witness = "the logits have no graph: no part of the model can learn"
+        is_declared = makes_no_graph(subject.original)
+        witness += "; its forward is declared so, as of a model that is used as it is" if is_declared else ""
+        return [finding("I06", witness, against=EFFECT, status="warn" if is_declared else "fail")]
     gradients = {name for name, gradient in led_to.items() if gradient.any()}
     bare = {name: p for name, p in model.named_parameters() if p.requires_grad and name not in gradients}
     cut: list[str] = []

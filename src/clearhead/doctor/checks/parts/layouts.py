@@ -29,7 +29,8 @@ def layouts(subject: Subject) -> list[Finding]:
     axes = {size: "token" for attention in maps for size in attention.allowed.shape if size > 2}  # patches are tokens
     axes |= {subject.calling.T: "token", rows: "row"}
     axes |= {subject.calling.S: "token"} if subject.convention.has_source else {}
-    axes |= {_in_a_row(call).shape[-1]: "patch" for call in operations if _lays_in_a_row(call)}
+    for call in filter(_lays_in_a_row, operations):
+        axes.setdefault(_in_a_row(call).shape[-1], "patch")
     scrambles = [(spot, noun) for size, noun in axes.items() if (spot := scrambled(operations, size)) is not None]
     if not scrambles and (parted := parted_tokens(subject)) is not None:
         return [parted]
@@ -102,11 +103,12 @@ def _judged(calls: Sequence[ModuleCall], n: int) -> Iterator[tuple[int, int, int
 
 
 def _lays_in_a_row(call: ModuleCall) -> bool:
-    """Whether it makes a row of the places of a map, (B, D, h, w) or (B, h, w, D) of another order, as of patches."""
+    """Whether it makes a row, (B, h * w, D), of the places of a map, (B, D, h, w), as of patches."""
     if call.name not in MOVES or not call.inputs or not call.outputs:
         return False
     before, after = call.inputs[0].shape, call.outputs[0].shape
-    return len(before) == 4 and len(after) == 3 and before[2] * before[3] in after[1:]
+    is_map = len(before) == 4 and len(after) == 3 and before[1] != before[2] * before[3]
+    return is_map and tuple(after[1:]) == (before[2] * before[3], before[1])
 
 
 def _in_a_row(call: ModuleCall) -> Tensor:

@@ -35,7 +35,7 @@ def streams(subject: Subject) -> list[Finding]:
     if len(steps) < 2 and len(streams) < 2 and not passed_by:
         raise Skipped("no residual stream was found")
     mixed = (_mixed(subject, steps) for steps, _ in streams)
-    mistaken = passed_by or next((findings for findings in mixed if findings is not None), [])
+    mistaken = passed_by or next(filter(None, mixed), [])
     return mistaken + _dropped(subject) + (_unnormalized(subject, steps, behind) if steps else [])
 
 
@@ -79,8 +79,8 @@ def _passed_by(subject: Subject) -> list[Finding]:
     return []
 
 
-def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding] | None:
-    """One layer carries on the stream itself in one sublayer, and its normalized form in another; None if none does."""
+def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
+    """One layer carries on the stream itself in one sublayer, and its normalized form in another; or all the latter."""
     calls = subject.inside.calls
     places = [subject.place_of(step.call) for step in steps]
     from_norm = [_carries_a_norm(subject, step) for step in steps]
@@ -90,6 +90,7 @@ def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding] | None:
         ends_layer_before = from_norm[number] and _norm_layers(subject, steps[number]) - {layer}
         if layer is not None and not steps[number].is_first and number > 0 and not ends_layer_before:
             layers.setdefault(layer, []).append(number)
+    is_meant = False
     for layer, indices in list(layers.items())[1:]:  # before the first layer a norm of the embeddings may stand
         within = [index for index in indices if layer_of((places[index].module or "")[len(layer) + 1 :])]
         numbers = within or indices  # of a layer that holds layers, not what shrinks or widens their output
@@ -103,13 +104,14 @@ def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding] | None:
             owners += [subject.place_of(calls[i]).module or "" for i in steps[number].between if _is_norm(calls[i])]
         unchanged = (owner for owner in owners if owner and _is_unchanged(subject, owner, steps, number))
         owner = next(unchanged, None) if reads_norm else None
-        if owner is None:
-            return []  # layers of several halves, which a norm ends, as in the Conformer
+        if owner is None:  # layers of several halves, which a norm ends, as in the Conformer
+            is_meant = True
+            continue
         witness = f"in {layer}, one sublayer is added to its input after a norm, and another to its input before it: "
         witness += f"the first stays the same if the input of {owner} is doubled"
         against, second = "the other sublayers of the layer", f"the input of {owner}, whose size is lost"
         return [finding((("N05", 0.9), ("N04", 0.1)), witness, where=places[number], against=against, second=second)]
-    return _replaced(subject, steps) or None
+    return [] if is_meant else _replaced(subject, steps)
 
 
 def _replaced(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
@@ -206,8 +208,10 @@ def _begins_a_stack(subject: Subject, calls: Sequence[ModuleCall], index: int) -
     """Whether a dropout stands in front of the layers, not between them: of embeddings, where a stack feeds another."""
     where, inside = subject.place_of(calls[index]), subject.inside_training
     times = sum(bool(dropout_probability(call)) and subject.place_of(call) == where for call in calls)
-    within = [subject.place_of(attention.call).module or "" for attention in inside.attentions]
-    return layer_of(where.module) is None and times < sum(path.startswith(f"{where.module}.") for path in within)
+    paths = [subject.place_of(attention.call).module or "" for attention in inside.attentions]
+    within = [path for path in paths if path.startswith(f"{where.module}.")]
+    layers = {layer_of(path) for path in within}  # rows that are given one at a time run all of them each time
+    return layer_of(where.module) is None and times * len({*within}) < len(within) * len(layers)
 
 
 def _caller_of(subject: Subject, call: ModuleCall) -> Where:
