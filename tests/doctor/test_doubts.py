@@ -492,3 +492,41 @@ def test_a_mask_that_scores_of_trained_models_do_not_reach_is_a_warning(mask: fl
 
     report = check(Weak(), Spec(kind="causal"), only=["M08"])
     assert [finding.status for finding in report.findings if finding.id == "M08"] == expected, str(report)
+
+
+def cut(pictures: Tensor, how: str) -> Tensor:
+    """Patches of 8 x 8 pixels, (B, 16, 192), of pictures (B, 3, 32, 32). `how`: right in one of two ways, or wrong."""
+    B = len(pictures)
+    if how == "unfolded":
+        return F.unfold(pictures, 8, stride=8).mT
+    if how == "moved":
+        return pictures.reshape(B, 3, 4, 8, 4, 8).permute(0, 2, 4, 1, 3, 5).reshape(B, 16, 192)
+    if how == "viewed":
+        return pictures.reshape(B, 16, 192)
+    if how == "not moved":
+        return pictures.unfold(2, 8, 8).unfold(3, 8, 8).contiguous().view(B, 16, 192)
+    return pictures.reshape(B, 3, 8, 4, 8, 4).permute(0, 3, 5, 1, 2, 4).reshape(B, 16, 192)  # every fourth pixel
+
+
+class Cutting(nn.Module):
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.how, self.into, self.head = how, nn.Linear(192, D), nn.Linear(D, 5)
+        self.layer, self.places = (
+            nn.TransformerEncoderLayer(D, 2, 64, batch_first=True),
+            nn.Parameter(torch.ones(16, D)),
+        )
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        assert pictures.shape[1:] == (3, 32, 32)
+        return self.head(self.layer(self.into(cut(pictures, self.how)) + self.places).mean(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [("unfolded", []), ("moved", []), ("viewed", ["A04"]), ("not moved", ["A04"]), ("apart", ["A04"])],
+)
+def test_the_pixels_of_a_patch_lie_together(how: str, expected: list[str]) -> None:
+    report = check(Cutting(how), only=["layouts"])
+    assert [finding.id for finding in report.findings] == expected, str(report)

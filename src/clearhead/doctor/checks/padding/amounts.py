@@ -70,7 +70,8 @@ def _moved_by_more(padding: Padding) -> list[Finding]:
     value = change_of(before, after)
     if value <= LENGTH_THRESHOLD:
         return []
-    witness = f"three tokens of padding after {row} move the logits of real tokens by {value:.1e}"
+    moved = "what it gives for the row" if subject.gives_rows else "the logits of real tokens"
+    witness = f"three tokens of padding after {row} move {moved} by {value:.1e}"
     status: Status = "warn" if own_mixer(subject) or not _attends_to_all(subject) else "fail"
     where, causes = _blame(padding, padded.rows(torch.arange(ROWS - 1)))
     if padding.is_future:  # only the real tokens may be hidden
@@ -181,7 +182,7 @@ def never_told(subject: Subject) -> list[Finding]:
     faults = list(map(amounts, paddings))
     if None in faults:
         raise Skipped("it could not be run with more padding behind a row")
-    against = "code beside it, which fills rows up although nothing can tell the model where"
+    against = "that it has no mask and knows no padding token"
     read = faults[0] if all(faults) else None  # else it may hide one of them in a way of its own
     return [replace(fault, evidence=replace(fault.evidence, against=against)) for fault in read or ()]
 

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from clearhead.doctor.calling.inputs import filler_of
+from clearhead.doctor.calling.numbers import is_picture
 from clearhead.doctor.checks.base import Causes, Finding, Skipped, Subject, attempt, finding, model_check
 from clearhead.doctor.checks.parts.heads import parted_tokens
 from clearhead.doctor.probes.attention import AttentionCall, attentions
-from clearhead.doctor.probes.tracing import ModuleCall
+from clearhead.doctor.probes.products import LINEAR
+from clearhead.doctor.probes.tracing import ModuleCall, recorded_ops
 
 ROWS = (5, 11, 19)  # the last is a size that no other axis is likely to have
 MOVES = {"view", "reshape", "flatten", "unflatten", "view_as", "reshape_as", "_unsafe_view"}
@@ -32,8 +35,8 @@ def layouts(subject: Subject) -> list[Finding]:
     for call in filter(_lays_in_a_row, operations):
         axes.setdefault(_in_a_row(call).shape[-1], "patch")
     scrambles = [(spot, noun) for size, noun in axes.items() if (spot := scrambled(operations, size)) is not None]
-    if not scrambles and (parted := parted_tokens(subject)) is not None:
-        return [parted]
+    if not scrambles and (apart := parted_tokens(subject) or _torn_patches(subject)) is not None:
+        return [apart]
     if not scrambles and not any(are_judged(operations, size) for size in axes):
         raise Skipped("no view or reshape of its tokens can be followed")
     if not scrambles:
@@ -45,6 +48,39 @@ def layouts(subject: Subject) -> list[Finding]:
     is_of_rows = before == after and any(noun == "row" and other.index == spot.index for other, noun in scrambles)
     causes = (("A10", 0.8), ("A04", 0.2)) if is_of_rows else reshape_causes(spot.index, maps)
     return [finding(causes, witness, where=subject.place_of(spot.call))]
+
+
+def _torn_patches(subject: Subject) -> Finding | None:
+    """A token made of a picture's numbers alone, as the first linear map reads it, whose pixels do not lie together."""
+    name, filler = next(((n, f) for n, f in subject.convention.call if is_picture(f)), ("", ""))
+    inputs = subject.inputs(1)
+    picture = filler_of(filler)(inputs, subject.convention.time_first) if name else None
+    if not isinstance(picture, Tensor) or picture.dim() != 4:
+        return None
+    noise = torch.randperm(picture.numel(), generator=subject.generator(21)).view(picture.shape).float()  # (1, C, H, W)
+    with torch.no_grad(), recorded_ops() as ops:
+        subject.convention.raw(subject.model, inputs, **{name: noise})
+    ordered, order = noise.flatten().sort()
+    W, area = noise.shape[3], noise.shape[2] * noise.shape[3]
+    for call in ops.calls:
+        tokens = call.inputs[0] if call.name in LINEAR and call.inputs else noise
+        if tokens.dim() != 3 or len(tokens) != 1 or tokens.numel() != noise.numel():
+            continue
+        at = torch.searchsorted(ordered, tokens.flatten()).clamp_max(len(ordered) - 1)
+        if not torch.equal(ordered[at], tokens.flatten()):
+            continue
+        for number, places in enumerate((order[at] % area).view(tokens.shape[1:])):  # (n, C * pixels)
+            pixels = places.unique()
+            high, wide = (int(axis.max() - axis.min()) + 1 for axis in (pixels // W, pixels % W))
+            if high * wide > len(pixels):
+                witness = (
+                    f"token {number} holds {len(pixels)} pixels, which lie apart in {high} x {wide} of the picture"
+                )
+                against = "what a patch is: pixels that lie together"
+                causes = (("A04", 0.8), ("M16", 0.2))
+                return finding(causes, witness, where=subject.place_of(call), against=against)
+        return None
+    return None
 
 
 def reshape_causes(index: int, maps: Sequence[AttentionCall]) -> Causes:
