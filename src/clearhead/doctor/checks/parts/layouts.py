@@ -1,6 +1,6 @@
 """Whether a view or a reshape keeps tokens together, by sending the tokens' own numbers through it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import torch
@@ -34,7 +34,9 @@ def layouts(subject: Subject) -> list[Finding]:
     axes |= {subject.calling.S: "token"} if subject.convention.has_source else {}
     for call in filter(_lays_in_a_row, operations):
         axes.setdefault(_in_a_row(call).shape[-1], "patch")
-    scrambles = [(spot, noun) for size, noun in axes.items() if (spot := scrambled(operations, size)) is not None]
+    T = subject.calling.T
+    spots = ((scrambled(operations, size, beside={T} - {size}), noun) for size, noun in axes.items())
+    scrambles = [(spot, noun) for spot, noun in spots if spot is not None]
     if not scrambles and (apart := parted_tokens(subject) or _torn_patches(subject)) is not None:
         return [apart]
     if not scrambles and not any(are_judged(operations, size) for size in axes):
@@ -100,14 +102,17 @@ class Scrambled:
     token: int
 
 
-def scrambled(calls: Sequence[ModuleCall], n: int) -> Scrambled | None:
+def scrambled(calls: Sequence[ModuleCall], n: int, beside: Set[int] = frozenset()) -> Scrambled | None:
     """The first reshape after which one position of an axis of length n holds numbers of several others.
 
     Only tensors with exactly one such axis before and after are judged: `n` has to be a length that no other axis has.
+
+    Args:
+        beside: lengths of axes of tokens, beside which an axis of length n holds none: it is one of heads.
     """
     ends: set[int] = set()
     for index, axis, later in _judged(calls, n):
-        if index in ends:
+        if index in ends or beside & {*calls[index].inputs[0].shape} & {*calls[index].outputs[0].shape}:
             continue
         call = calls[index]
         before, after = _in_a_row(call), call.outputs[0]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from clearhead.doctor.calling.inputs import Inputs
 from clearhead.doctor.calling.outputs import tensors
 from clearhead.doctor.checks.base import STEADY, Finding, Skipped, Subject, attempt, finding, model_check
-from clearhead.doctor.probes.locations import layer_of, place_of_module
+from clearhead.doctor.probes.locations import is_own, layer_of, place_of_module
 from clearhead.doctor.probes.masking import unattended
 from clearhead.doctor.probes.norms import is_norm
 from clearhead.doctor.probes.products import LINEAR, PRODUCTS
@@ -52,7 +53,9 @@ def residuals(subject: Subject) -> list[Finding]:
                 witness = (
                     f"with the weights of {name} at zero, {path or 'it'} returns the same whatever {mixing[0]} does"
                 )
-                return [_without_residual(subject.model, name, witness, "its own attention, which is thrown away")]
+                fault = _without_residual(subject.model, name, witness, "its own attention, which is thrown away")
+                # a library's layer may be meant to read its attention only, as Zamba2's
+                return [fault if is_own(subject.model, name) else replace(fault, status="warn")]
     for path, name, side in suspects[:1]:
         witness = f"with the weights of {name} at zero, {path or 'it'} returns the same whatever it reads"
         layer = subject.model.get_submodule(path)
