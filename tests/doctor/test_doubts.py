@@ -530,3 +530,12 @@ class Cutting(nn.Module):
 def test_the_pixels_of_a_patch_lie_together(how: str, expected: list[str]) -> None:
     report = check(Cutting(how), only=["layouts"])
     assert [finding.id for finding in report.findings] == expected, str(report)
+
+
+def test_a_picture_that_is_given_by_position_is_no_error() -> None:
+    class Positional(Cutting):
+        def forward(self, *pictures: Tensor) -> Tensor:
+            return super().forward(pictures[0])
+
+    report = check(Positional("moved"), only=["layouts"])
+    assert not [outcome for outcome in report.checks if "could not be made" in outcome.note], str(report)

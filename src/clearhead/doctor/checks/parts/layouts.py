@@ -60,7 +60,7 @@ def _torn_patches(subject: Subject) -> Finding | None:
     if not isinstance(picture, Tensor) or picture.dim() != 4:
         return None
     noise = torch.randperm(picture.numel(), generator=subject.generator(21)).view(picture.shape).float()  # (1, C, H, W)
-    with torch.no_grad(), recorded_ops() as ops:
+    with attempt(), torch.no_grad(), recorded_ops() as ops:  # it may be given by position, or in a dict
         subject.convention.raw(subject.model, inputs, **{name: noise})
     ordered, order = noise.flatten().sort()
     W, area = noise.shape[3], noise.shape[2] * noise.shape[3]
