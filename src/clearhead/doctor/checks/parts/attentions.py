@@ -61,7 +61,7 @@ def _wrong_axis(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding
 def _without_choice(subject: Subject, maps: Sequence[AttentionCall]) -> list[Finding]:
     """In every attention each query may look at a single key, whose weight is 1 whatever the two are."""
     maps = [attention for attention in maps if attention.allowed.shape[-1] > 1]
-    if not maps or subject.convention.stepwise or any((each.allowed.sum(-1) > 1).any() for each in maps):
+    if not maps or subject.convention.stepwise or any((attention.allowed.sum(-1) > 1).any() for attention in maps):
         return []
     witness, against = "in every attention each query may look at one key only", "a softmax, which is there to choose"
     causes = (("A12", 0.7), ("M04", 0.15), ("M13", 0.15))
