@@ -34,18 +34,22 @@ def place_of_call(call: ModuleCall | None, inner: ModuleCall | None = None) -> W
 def owner_of(model: nn.Module, name: str, *, own_code: bool = False) -> Where:
     """The module of a parameter or buffer; with `own_code`, the first around it that is not torch's."""
     path = name.rpartition(".")[0]
-    parts = path.split(".")
-    paths = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    around = next((outer for outer in paths if home_of(model.get_submodule(outer))[0]), "")
+    around = next((outer for outer, module in owners_of(model, path) if outer and home_of(module)[0]), "")
     shown = around if own_code else path
     return Where(shown, type(model.get_submodule(shown)).__name__, *home_of(model.get_submodule(around)))
 
 
+def owners_of(model: nn.Module, path: str | None) -> list[tuple[str, nn.Module]]:
+    """A module and all around it by their paths, the innermost first and the model last."""
+    parts = path.split(".") if path else []
+    paths = (".".join(parts[:length]) for length in range(len(parts), -1, -1))
+    return [(outer, model.get_submodule(outer)) for outer in paths]
+
+
 def is_own(model: nn.Module, path: str | None) -> bool:
     """Whether the code around a module is a person's own: that of the first module around it that is not torch's."""
-    parts = (path or "").split(".")
-    around = [model.get_submodule(".".join(parts[:length])) for length in range(len(parts), -1, -1)]
-    classes = [type(module) for module in around if not type(module).__module__.startswith("torch.")]
+    owners = (type(module) for _, module in owners_of(model, path))
+    classes = [cls for cls in owners if not cls.__module__.startswith("torch.")]
     return bool(classes) and not is_of_a_library(classes[0])
 
 

@@ -55,7 +55,8 @@ def _without_order(subject: Subject, *, source: bool) -> list[Finding]:
     alike[:, swapped[0]] = alike[:, swapped[1]]
     if value > SAME or relative_change(before, subject.run(inputs.with_tokens(source, alike))) <= SAME:
         return []  # or neither is read
-    where, causes = _idle_table(subject), (("S07", 0.9), ("P01", 0.1)) if source else (("P01", 1.0),)
+    idle, causes = _idle_table(subject), (("S07", 0.9), ("P01", 0.1)) if source else (("P01", 1.0),)
+    where = idle
     # numbers may be a set, or come with their positions
     reads_words = subject.convention.reads_words(role)
     tables = _tables(subject) if reads_words or not source else []
@@ -64,7 +65,7 @@ def _without_order(subject: Subject, *, source: bool) -> list[Finding]:
     if source:
         witness, reading = f"swapping tokens {i} and {j} of the source moves no logit", token_reading(subject.calling.S)
         where = where or locate(subject.model, subject.run, *subject.swapped(source=True), reading, _meet).where
-    second = f"{tables[0][0]}, which it holds" if tables else ""
+    second = _what_tables_do(tables, idle)
     return [finding(causes, witness, value=value, threshold=SAME, where=where, against=against, second=second)]
 
 
@@ -98,11 +99,12 @@ def _order_at_first_mixing(subject: Subject) -> list[Finding]:
     if not is_seen or _is_known_before(first[number], second[number], n) or _is_known_later(subject):
         return []
     tables, name = _tables(subject), call.name or type(call.module).__name__
-    where = _idle_table(subject) or place_of_call(call)
+    idle = _idle_table(subject)
+    where = idle or place_of_call(call)
     witness = f"swapping tokens {n - 3} and {n - 2} does not change the output of {name} for the last token"
     witness += f"; {tables[0][0]} exists, but no attention uses it" if tables else ""
-    against, table = (TABLE, f"{tables[0][0]}, which it holds") if tables else ("", "")
-    return [finding("P01", witness, value=value, threshold=SAME, where=where, against=against, second=table)]
+    against, also = TABLE if tables else "", _what_tables_do(tables, idle)
+    return [finding("P01", witness, value=value, threshold=SAME, where=where, against=against, second=also)]
 
 
 def _is_known_before(call: ModuleCall, exchanged: ModuleCall, n: int) -> bool:
@@ -152,13 +154,22 @@ def _tables(subject: Subject) -> list[tuple[str, Tensor]]:
 
     Nor tables of fewer rows than there are numbers in a row: they may place what these are parts of.
     """
-    named = (*subject.model.named_parameters(), *subject.model.named_buffers())
-    tables = [(name, tensor) for name, tensor in named if POSITION_TABLE.search(name)]
-    owners = (subject.model.get_submodule(name.rpartition(".")[0]) for name, _ in tables)
-    maps = {name for (name, _), owner in zip(tables, owners, strict=True) if isinstance(owner, nn.Linear)}
     reads_rows = subject.convention.reads_numbers and not subject.convention.reads_pictures
     needed = subject.calling.T if reads_rows else 1
-    return [(name, t) for name, t in tables if name not in maps and max(t.shape[:-1], default=1) >= needed]
+    return [
+        (name, tensor)
+        for name, tensor in (*subject.model.named_parameters(), *subject.model.named_buffers())
+        if POSITION_TABLE.search(name)
+        and max(tensor.shape[:-1], default=1) >= needed
+        and not isinstance(subject.model.get_submodule(name.rpartition(".")[0]), nn.Linear)
+    ]
+
+
+def _what_tables_do(tables: list[tuple[str, Tensor]], idle: Where | None) -> str:
+    """What else was seen where the order has no effect: that a table has none, or tells no two places apart."""
+    if not tables:
+        return ""
+    return f"a table in {idle.module}, which moves no logit" if idle else f"{tables[0][0]}, which tells no places apart"
 
 
 def _idle_table(subject: Subject) -> Where | None:

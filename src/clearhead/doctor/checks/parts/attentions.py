@@ -5,13 +5,13 @@ import re
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from clearhead.doctor.calling.names import code_of
 from clearhead.doctor.checks.base import Causes, Finding, Skipped, Status, Subject, finding, model_check
 from clearhead.doctor.probes.attention import FUSED, HIDDEN, AttentionCall, attentions, scale_of
 from clearhead.doctor.probes.flow import ADD, Flow, read_by
-from clearhead.doctor.probes.locations import is_own
+from clearhead.doctor.probes.locations import is_own, owners_of
 from clearhead.doctor.probes.products import CARRYING, LINEAR, PRODUCTS, einsum_letters, is_map
 from clearhead.doctor.probes.tensors import is_same
 from clearhead.doctor.probes.tracing import dropout_probability, recorded_ops
@@ -265,14 +265,11 @@ def _other_sizes(subject: Subject, flow: Flow, attention: AttentionCall, width: 
 
 def _heads_told(subject: Subject, attention: AttentionCall) -> set[int]:
     """How many heads the module of an attention, or one around it, says that it has."""
-    path = subject.place_of(attention.call).module or ""
-    parts = path.split(".")
-    around = (subject.model.get_submodule(".".join(parts[:length])) for length in range(len(parts), -1, -1))
-    return {number for number in next(filter(None, map(_numbers_of_heads, around)), set()) if number > 1}
-
-
-def _numbers_of_heads(module: nn.Module) -> set[int]:
-    return {value for name, value in vars(module).items() if HEADS.search(name) and type(value) is int}
+    for _, module in owners_of(subject.model, subject.place_of(attention.call).module):
+        numbers = {value for name, value in vars(module).items() if HEADS.search(name) and type(value) is int}
+        if numbers:
+            return numbers - {1}
+    return set()
 
 
 def _scale(flow: Flow, attention: AttentionCall, query: Tensor | None) -> tuple[float | None, int]:

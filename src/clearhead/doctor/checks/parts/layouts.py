@@ -57,31 +57,25 @@ def _torn_patches(subject: Subject) -> Finding | None:
     name, filler = next(((n, f) for n, f in subject.convention.call if is_picture(f)), ("", ""))
     inputs = subject.inputs(1)
     picture = filler_of(filler)(inputs, subject.convention.time_first) if name else None
-    if not isinstance(picture, Tensor) or picture.dim() != 4:
-        return None
-    noise = torch.randperm(picture.numel(), generator=subject.generator(21)).view(picture.shape).float()  # (1, C, H, W)
+    if not isinstance(picture, Tensor) or picture.dim() != 4 or picture.shape[1] > min(picture.shape[2:]):
+        return None  # a video, or channels last
+    numbers = torch.randperm(picture.numel(), generator=subject.generator(21))  # each is there once
+    marked = numbers.view(picture.shape).float()  # (1, C, H, W)
     with attempt(), torch.no_grad(), recorded_ops() as ops:  # it may be given by position, or in a dict
-        subject.convention.raw(subject.model, inputs, **{name: noise})
-    ordered, order = noise.flatten().sort()
-    W, area = noise.shape[3], noise.shape[2] * noise.shape[3]
-    for call in ops.calls:
-        tokens = call.inputs[0] if call.name in LINEAR and call.inputs else noise
-        if tokens.dim() != 3 or len(tokens) != 1 or tokens.numel() != noise.numel():
-            continue
-        at = torch.searchsorted(ordered, tokens.flatten()).clamp_max(len(ordered) - 1)
-        if not torch.equal(ordered[at], tokens.flatten()):
-            continue
-        for number, places in enumerate((order[at] % area).view(tokens.shape[1:])):  # (n, C * pixels)
+        subject.convention.raw(subject.model, inputs, **{name: marked})
+    W, area, origins = marked.shape[3], marked.shape[2] * marked.shape[3], numbers.argsort()
+    for call, tokens in ((call, call.inputs[0]) for call in ops.calls if call.name in LINEAR and call.inputs):
+        is_of_rows = tokens.dim() == 3 and len(tokens) == 1 and tokens.numel() == numbers.numel()
+        if not is_of_rows or not torch.equal(tokens.flatten().sort()[0], marked.flatten().sort()[0]):
+            continue  # not the picture's own numbers
+        for token, places in enumerate(origins[tokens[0].long()] % area):  # (n, C * pixels)
             pixels = places.unique()
             high, wide = (int(axis.max() - axis.min()) + 1 for axis in (pixels // W, pixels % W))
             if high * wide > len(pixels):
-                witness = (
-                    f"token {number} holds {len(pixels)} pixels, which lie apart in {high} x {wide} of the picture"
-                )
-                against = "what a patch is: pixels that lie together"
-                causes = (("A04", 0.8), ("M16", 0.2))
+                witness = f"token {token} holds {len(pixels)} pixels, which lie apart in {high} x {wide} of the picture"
+                causes, against = (("A04", 0.8), ("M16", 0.2)), "what a patch is: pixels that lie together"
                 return finding(causes, witness, where=subject.place_of(call), against=against)
-        return None
+        break
     return None
 
 

@@ -14,7 +14,7 @@ from clearhead.doctor.checks.base import Finding, Status, Subject, Where, findin
 from clearhead.doctor.checks.parts.effects import moves
 from clearhead.doctor.probes.flow import Flow, made_by, read_by
 from clearhead.doctor.probes.freshness import freshness
-from clearhead.doctor.probes.locations import is_own, owner_of, place_of_module
+from clearhead.doctor.probes.locations import is_own, owner_of, owners_of, place_of_module
 from clearhead.doctor.probes.norms import is_leaf_norm, is_norm
 from clearhead.doctor.probes.products import CARRYING, KEEPING
 from clearhead.doctor.probes.tensors import are_same
@@ -179,9 +179,8 @@ def _called_as_often_as_told(subject: Subject) -> list[Finding]:
 
 def _layers_told(subject: Subject, path: str) -> Iterator[tuple[str, int]]:
     """What the modules around a path and the model's config call a number of layers, and that number."""
-    names = path.split(".")
-    around = [subject.original.get_submodule(".".join(names[:length])) for length in range(len(names))]
-    for name, number in (item for held in (*map(vars, around), subject.settings) for item in held.items()):
+    around = [vars(module) for _, module in owners_of(subject.original, path)[:0:-1]]
+    for name, number in (item for held in (*around, subject.settings) for item in held.items()):
         if LAYERS.fullmatch(name) and isinstance(number, int):
             yield name, number
 

@@ -80,7 +80,7 @@ def _passed_by(subject: Subject) -> list[Finding]:
 
 
 def _mixed(subject: Subject, steps: Sequence[Addition]) -> list[Finding]:
-    """One layer carries on the stream itself in one sublayer, and its normalized form in another; or all the latter."""
+    """One layer carries on the stream itself in one sublayer, its normalized form in another; else see `_replaced`."""
     calls = subject.inside.calls
     places = [subject.place_of(step.call) for step in steps]
     from_norm = [_carries_a_norm(subject, step) for step in steps]
