@@ -12,7 +12,7 @@ from typing import Any
 
 VOCAB = 97  # ids; the last replaces every special token beyond it
 FEW_LAYERS = 2
-LAYERS = r"(\w+_)?(layers?|blocks|depth)"
+LAYERS = r"(\w+_(?<!per_))?(layers?|blocks|depth)"
 DEPTHS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
 ATTENTION = "full_attention"
 HEADS = (("num_attention_heads", "num_key_value_heads"), ("swa_num_attention_heads", "swa_num_key_value_heads"))
