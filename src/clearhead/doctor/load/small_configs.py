@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 VOCAB = 97  # ids; the last replaces every special token beyond it
@@ -98,7 +99,7 @@ def _is_derived(cls: object, name: str) -> bool:
 
 def _smaller(name: str, value: object, shrinking: Shrinking) -> object:
     if isinstance(value, (list, tuple)) and all(isinstance(part, int) for part in value):
-        if re.fullmatch(LAYERS, name):  # numbers of layers
+        if _lists_layers(name, value):
             return type(value)(part for part in value if part < FEW_LAYERS or not shrinking.few_layers)
         return type(value)(_smaller(name, part, shrinking) for part in value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -107,6 +108,11 @@ def _smaller(name: str, value: object, shrinking: Shrinking) -> object:
         return min(value, VOCAB - 1)
     size = _size(name, shrinking)
     return value if size is None else min(value, size)
+
+
+def _lists_layers(name: str, value: Sequence[Any]) -> bool:
+    """Whether it holds the numbers of some layers, in their order, and not one value for each layer."""
+    return re.fullmatch(LAYERS, name) is not None and all(part < other for part, other in pairwise(value))
 
 
 def _size(name: str, shrinking: Shrinking) -> int | None:
@@ -139,7 +145,7 @@ def _filled(values: Mapping[str, Any], small: Mapping[str, Any]) -> dict[str, An
 def _few_layers(values: Mapping[str, Any], n_layers: int, small: Mapping[str, Any]) -> dict[str, Any]:
     """Values per layer, for the first layer of every kind, and for at least two layers."""
     columns = {name: value for name, value in values.items() if isinstance(value, (list, tuple)) and value}
-    columns = {name: value for name, value in columns.items() if len(value) == n_layers}
+    columns = {name: held for name, held in columns.items() if len(held) == n_layers and not _lists_layers(name, held)}
     if not columns or n_layers <= FEW_LAYERS:
         return {}
     layers = zip(*columns.values(), strict=True)
