@@ -104,6 +104,15 @@ def test_the_xray_reads_a_loss_that_was_computed_already() -> None:
     loss.backward()  # type: ignore[no-untyped-call]  # the graph is still there
 
 
+@pytest.mark.parametrize("margin", [6.0, 9.0, 12.0])
+def test_the_xray_reads_what_is_asked_of_targets_that_are_nearly_sure(margin: float) -> None:
+    logits, ids = random_logits()
+    sure = logits + margin * F.one_hot(ids, V)
+    seen = xray(lambda x, y: F.cross_entropy(x.flatten(0, 1), y.flatten()), sure, ids)
+    assert (seen.offset, seen.residual < 1e-3) == (0, True), seen.sentence
+    assert torch.allclose(seen.weights, torch.tensor(1 / (B * T)), rtol=0.05)
+
+
 def test_what_is_no_cross_entropy_has_a_residual() -> None:
     logits, ids = random_logits()
     for loss in (
