@@ -13,7 +13,7 @@ K = D // H
 
 
 class Attention(nn.Module):
-    """Heads in four axes, or in three, or in four in the order in which they were split."""
+    """Heads in four axes, or in three, or in four in the order in which they were split, or with keys in front."""
 
     def __init__(self, scale: float, axes: int) -> None:
         super().__init__()
@@ -28,6 +28,12 @@ class Attention(nn.Module):
             scores = torch.einsum("bthk,bshk->bhts", q, k) * self.scale
             weights = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), -torch.inf).softmax(-1)
             return self.o(torch.einsum("bhts,bshk->bthk", weights, v).reshape(B, T, D))  # type: ignore[no-any-return]
+        if self.axes == 1:  # keys in front, queries behind the rows
+            q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
+            scores = torch.einsum("bthk,bshk->sbth", q, k) * self.scale
+            ahead = torch.ones(T, T, dtype=torch.bool).tril(-1)[:, None, :, None]  # (T_k, 1, T_q, 1)
+            weights = scores.masked_fill(ahead, -torch.inf).softmax(0)
+            return self.o(torch.einsum("sbth,bshk->bthk", weights, v).reshape(B, T, D))  # type: ignore[no-any-return]
         if self.axes == 3:
             q, k, v = (tensor.reshape(B * H, T, K) for tensor in (q, k, v))
         ahead = torch.ones(T, T, dtype=torch.bool).triu(1)
@@ -85,7 +91,7 @@ def test_a_product_with_a_parameter_is_a_map() -> None:
     assert [(finding.id, finding.status) for finding in check(model, only=["A01"]).findings] == [("A01", "fail")]
 
 
-@pytest.mark.parametrize("axes", [0, 3, 4])
+@pytest.mark.parametrize("axes", [0, 1, 3, 4])
 @pytest.mark.parametrize(
     ("scale", "found"),
     [

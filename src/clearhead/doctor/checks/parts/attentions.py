@@ -225,9 +225,10 @@ def scales(subject: Subject) -> list[Finding]:
 def _shows(attention: AttentionCall, scale: float) -> bool:
     """Whether scores rise with the products by this scale: those of cosines are divided by lengths as well."""
     product = None if attention.score_product is None else attention.score_product.call.outputs[0]
-    if attention.scores is None or product is None or product.numel() != attention.scores.numel():
+    read = attention.call.inputs[0]  # by the softmax, in the order of its axes that the product has
+    if attention.scores is None or product is None or product.numel() != read.numel():
         return True
-    products, scores = product.detach().float().flatten().cpu(), attention.scores.detach().float().flatten().cpu()
+    products, scores = product.detach().float().flatten().cpu(), read.detach().float().flatten().cpu()
     products, scores = (part[scores > HIDDEN] for part in (products, scores))
     if not len(scores):
         return True
