@@ -52,6 +52,21 @@ class Heads(Attention):
         return self.o(torch.cat([head(x) for head in self.heads], -1))  # type: ignore[no-any-return]
 
 
+class Experts(nn.Module):
+    """Maps that a router mixes for each token, by weights that sum to one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.router = nn.Linear(D, 3)
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(D, D), nn.GELU(), nn.Linear(D, D)) for _ in range(self.router.out_features)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        shares = self.router(x).softmax(-1)
+        return sum(shares[..., [n]] * expert(x) for n, expert in enumerate(self.experts))  # type: ignore[return-value]
+
+
 class Layer(nn.Module):
     def __init__(self, order: Callable[["Layer", Tensor], Tensor], attention: Attention | None = None) -> None:
         super().__init__()
@@ -143,6 +158,13 @@ def with_attention(make: Callable[[], Attention]) -> Stack:
     return Stack([Layer(pre, make()) for _ in range(LAYERS)])
 
 
+def with_experts(order: Callable[[Layer, Tensor], Tensor]) -> Stack:
+    layers: list[nn.Module] = [Layer(order) for _ in range(LAYERS)]
+    for layer in layers:
+        layer.mlp = Experts()
+    return Stack(layers)
+
+
 FAULTS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "the second residual from a norm": (lambda: stack(second_from_norm), {"N05"}),
     "one norm for both sublayers": (
@@ -156,12 +178,14 @@ FAULTS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "root of the length": (lambda: with_attention(lambda: Attention(scale=lambda q: q.shape[-2] ** -0.5)), {"A01"}),
     "root of what heads read": (lambda: with_attention(lambda: Heads(D)), {"A01"}),
     "no root in a head": (lambda: with_attention(lambda: Heads(1)), {"A01"}),
+    "nothing leads around experts": (lambda: with_experts(without_second), {"N04"}),
 }
 HEALTHY = {
     "pre": lambda: stack(pre),
     "a sum within the branch": lambda: stack(pre_with_a_sum_within),
     "post": lambda: stack(post, ends=False),
     "post in named layers": lambda: stack(post, names="block_{}", ends=False),
+    "experts": lambda: with_experts(pre),
     "heads that are modules": lambda: with_attention(Heads),
     "one layer three times": lambda: Stack([Layer(post)] * LAYERS, ends=False),
     "one norm for queries and keys": lambda: with_attention(lambda: Attention(nn.LayerNorm(D // 2))),

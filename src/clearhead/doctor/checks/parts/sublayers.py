@@ -74,8 +74,9 @@ def _silences(module: nn.Module, is_mixing: bool) -> list[tuple[Silence, list[nn
     silences.append((_without_output, [module]))
     if is_mixing:
         return [*silences, (unattended, [module])]
-    if len(parts) > 1:  # or a single one of them does, as a residual of what was projected
-        silences += [(_silent, [other for other in parts if other is not part]) for part in parts]
+    if len(parts) > 1:  # or a single map does, as a residual of what was projected; a router does not
+        maps = [part for part in parts if len(_matrices([part])) == 1]
+        silences += [(_without_biases, [other for other in parts if other is not part]) for part in maps]
     return silences
 
 
@@ -124,9 +125,22 @@ def _parts(module: nn.Module) -> list[nn.Module]:
 @contextmanager
 def _silent(modules: Iterable[nn.Module]) -> Iterator[None]:
     """All matrices in them are zero meanwhile."""
-    matrices = _matrices(modules)
-    with kept(matrices):
-        for parameter in matrices:
+    with _at_zero(_matrices(modules)):
+        yield
+
+
+@contextmanager
+def _without_biases(modules: Iterable[nn.Module]) -> Iterator[None]:
+    """All that they hold is zero meanwhile, but for norms: else a router would choose between biases."""
+    maps = (part for module in modules for part in module.modules() if not is_norm(part))
+    with _at_zero([parameter for part in maps for parameter in part.parameters(recurse=False)]):
+        yield
+
+
+@contextmanager
+def _at_zero(parameters: list[nn.Parameter]) -> Iterator[None]:
+    with kept(parameters):
+        for parameter in parameters:
             parameter.zero_()
         yield
 
