@@ -34,7 +34,7 @@ def _parts(value: object) -> Iterable[tuple[str | int, object]] | None:
         return enumerate(value)
     if isinstance(value, Mapping):
         return value.items()
-    if is_dataclass(value):
+    if is_dataclass(value) and not hasattr(value, "__dict__"):  # one with slots
         return [(field.name, getattr(value, field.name)) for field in fields(value)]
     return vars(value).items() if hasattr(value, "__dict__") and not callable(value) else None
 

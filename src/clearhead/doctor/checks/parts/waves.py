@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from clearhead.doctor.calling.names import POSITION_TABLE
-from clearhead.doctor.checks.base import Finding, Subject, finding
+from clearhead.doctor.checks.base import Finding, Subject, attempt, finding
 from clearhead.doctor.probes.flow import ADD, read_by
 from clearhead.doctor.probes.locations import owner_of
 from clearhead.doctor.probes.products import LINEAR
@@ -84,7 +84,10 @@ def _read(subject: Subject) -> Iterator[tuple[Tensor, Where]]:
     for call in (call for call in subject.inside_fresh.calls if call.name in ADD | LINEAR):
         for part in (t for t in read_by(call) if id(t) not in looked_at and not isinstance(t, nn.Parameter)):
             looked_at.add(id(part))
-            flat = part.detach().cpu().squeeze()
+            with attempt() as attempted:
+                flat = part.detach().cpu().squeeze()
+            if attempted.failed:  # of a vectorized map, behind which it cannot be read
+                continue
             for axis in range(2) if flat.dim() == 3 else ():
                 if torch.equal(flat, flat.narrow(axis, 0, 1).expand_as(flat)):
                     flat = flat.select(axis, 0)
