@@ -64,7 +64,7 @@ class Experts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         shares = self.router(x).softmax(-1)
-        return sum(shares[..., [n]] * expert(x) for n, expert in enumerate(self.experts))  # type: ignore[return-value]
+        return torch.stack([shares[..., [n]] * expert(x) for n, expert in enumerate(self.experts)]).sum(0)
 
 
 class Layer(nn.Module):
