@@ -1,4 +1,4 @@
-"""Parts of a model that do not let themselves be read: what cannot be read is passed over, and every check is made."""
+"""Parts of a model that do not let themselves be read: what cannot be read is passed over, and a check goes on."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,7 @@ class Vectorized(CausalModel):
     """Adds numbers up inside a vectorized map, where no tensor can be copied."""
 
     def forward(self, ids: Tensor) -> Any:
-        ahead = torch.vmap(lambda place: torch.arange(ids.shape[1]) + place)(torch.zeros(2))
+        ahead = torch.vmap(lambda position: torch.arange(ids.shape[1]) + position)(torch.zeros(2))
         return self.head(self.hidden(ids)) + 0 * ahead.sum()
 
 

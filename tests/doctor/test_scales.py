@@ -13,7 +13,7 @@ K = D // H
 
 
 class Attention(nn.Module):
-    """Heads in four axes, or in three, or in four in the order in which they were split, or with keys in front."""
+    """Heads in four axes, or in three, or in four in the order in which they were split, or with other axes last."""
 
     def __init__(self, scale: float, axes: int) -> None:
         super().__init__()
@@ -34,6 +34,17 @@ class Attention(nn.Module):
             ahead = torch.ones(T, T, dtype=torch.bool).tril(-1)[:, None, :, None]  # (T_k, 1, T_q, 1)
             weights = scores.masked_fill(ahead, -torch.inf).softmax(0)
             return self.o(torch.einsum("sbth,bshk->bthk", weights, v).reshape(B, T, D))  # type: ignore[no-any-return]
+        if self.axes == 5:  # time first
+            q, k, v = (tensor.permute(2, 0, 1, 3) for tensor in (q, k, v))
+            scores = torch.einsum("tbhk,sbhk->tsbh", q, k) * self.scale
+            ahead = torch.ones(T, T, dtype=torch.bool).triu(1)[..., None, None]  # (T_q, T_k, 1, 1)
+            weights = scores.masked_fill(ahead, -torch.inf).softmax(1)
+            return self.o(torch.einsum("tsbh,sbhk->bthk", weights, v).reshape(B, T, D))  # type: ignore[no-any-return]
+        if self.axes == 2:  # products in the usual order, and keys moved in front of the heads afterwards
+            scores = (q @ k.transpose(-2, -1) * self.scale).permute(0, 2, 3, 1)  # (B, T_q, T_k, H)
+            ahead = torch.ones(T, T, dtype=torch.bool).triu(1)[..., None]  # (T_q, T_k, 1)
+            weights = scores.masked_fill(ahead, -torch.inf).softmax(2)
+            return self.o(torch.einsum("btsh,bhsk->bthk", weights, v).reshape(B, T, D))  # type: ignore[no-any-return]
         if self.axes == 3:
             q, k, v = (tensor.reshape(B * H, T, K) for tensor in (q, k, v))
         ahead = torch.ones(T, T, dtype=torch.bool).triu(1)
@@ -91,11 +102,11 @@ def test_a_product_with_a_parameter_is_a_map() -> None:
     assert [(finding.id, finding.status) for finding in check(model, only=["A01"]).findings] == [("A01", "fail")]
 
 
-@pytest.mark.parametrize("axes", [0, 1, 3, 4])
+@pytest.mark.parametrize("axes", [0, 1, 2, 3, 4, 5])
 @pytest.mark.parametrize(
     ("scale", "found"),
     [
-        *((scale, []) for scale in (K**-0.5, 1 / K)),
+        *((scale, []) for scale in (K**-0.5, 1 / K, (2 * K) ** -0.5)),
         *((scale, [("A01", "fail")]) for scale in (D**-0.5, 1.0, K**0.5)),
         (3.0, [("A01", "warn")]),
     ],

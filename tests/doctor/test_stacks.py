@@ -67,6 +67,22 @@ class Experts(nn.Module):
         return torch.stack([shares[..., [n]] * expert(x) for n, expert in enumerate(self.experts)]).sum(0)
 
 
+class Projected(nn.Module):
+    """A feed-forward with a residual of its own, of what it projects: by a wide map, a narrow one, or with a gain."""
+
+    def __init__(self, rank: int = 0, has_gain: bool = False) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Linear(D, 2 * D), nn.GELU(), nn.Linear(2 * D, D))
+        self.project = nn.Sequential(nn.Linear(D, rank), nn.Linear(rank, D)) if rank else nn.Linear(D, D)
+        self.gain = nn.Linear(D, D) if has_gain else None
+        if self.gain is not None:
+            nn.init.ones_(self.gain.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        projected: Tensor = self.project(x)
+        return self.inner(x) + (projected if self.gain is None else self.gain(x) * projected)  # type: ignore[no-any-return]
+
+
 class Layer(nn.Module):
     def __init__(self, order: Callable[["Layer", Tensor], Tensor], attention: Attention | None = None) -> None:
         super().__init__()
@@ -158,11 +174,16 @@ def with_attention(make: Callable[[], Attention]) -> Stack:
     return Stack([Layer(pre, make()) for _ in range(LAYERS)])
 
 
-def with_experts(order: Callable[[Layer, Tensor], Tensor]) -> Stack:
+def with_mlp(order: Callable[[Layer, Tensor], Tensor], make: Callable[[], nn.Module]) -> Stack:
     layers: list[nn.Module] = [Layer(order) for _ in range(LAYERS)]
     for layer in layers:
-        layer.mlp = Experts()
+        layer.mlp = make()
     return Stack(layers)
+
+
+def residual_within(layer: Layer, x: Tensor) -> Tensor:
+    x = x + layer.attention(layer.ln1(x))
+    return layer.ln2(layer.mlp(x))  # type: ignore[no-any-return]
 
 
 FAULTS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
@@ -178,14 +199,17 @@ FAULTS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "root of the length": (lambda: with_attention(lambda: Attention(scale=lambda q: q.shape[-2] ** -0.5)), {"A01"}),
     "root of what heads read": (lambda: with_attention(lambda: Heads(D)), {"A01"}),
     "no root in a head": (lambda: with_attention(lambda: Heads(1)), {"A01"}),
-    "nothing leads around experts": (lambda: with_experts(without_second), {"N04"}),
+    "nothing leads around experts": (lambda: with_mlp(without_second, Experts), {"N04"}),
 }
 HEALTHY = {
     "pre": lambda: stack(pre),
     "a sum within the branch": lambda: stack(pre_with_a_sum_within),
     "post": lambda: stack(post, ends=False),
     "post in named layers": lambda: stack(post, names="block_{}", ends=False),
-    "experts": lambda: with_experts(pre),
+    "experts": lambda: with_mlp(pre, Experts),
+    "a residual of what was projected": lambda: with_mlp(residual_within, Projected),
+    "of what was projected by two maps": lambda: with_mlp(residual_within, lambda: Projected(rank=8)),
+    "of what was projected, times a gain": lambda: with_mlp(residual_within, lambda: Projected(has_gain=True)),
     "heads that are modules": lambda: with_attention(Heads),
     "one layer three times": lambda: Stack([Layer(post)] * LAYERS, ends=False),
     "one norm for queries and keys": lambda: with_attention(lambda: Attention(nn.LayerNorm(D // 2))),

@@ -10,6 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.functional import adaptive_avg_pool1d
 
+from clearhead.doctor.problems import attempt
+
 Path = tuple[str | int, ...]
 MAX_DEPTH = 3
 MANY = 1024  # outputs of a row; more are put together
@@ -34,9 +36,16 @@ def _parts(value: object) -> Iterable[tuple[str | int, object]] | None:
         return enumerate(value)
     if isinstance(value, Mapping):
         return value.items()
-    if is_dataclass(value) and not hasattr(value, "__dict__"):  # one with slots
-        return [(field.name, getattr(value, field.name)) for field in fields(value)]
+    if is_dataclass(value):
+        return _fields(value)
     return vars(value).items() if hasattr(value, "__dict__") and not callable(value) else None
+
+
+def _fields(value: Any) -> Iterator[tuple[str, object]]:
+    """What a dataclass holds by name, without what it refuses to say: it may differ from layer to layer."""
+    for field in fields(value):
+        with attempt():
+            yield field.name, getattr(value, field.name)
 
 
 def tensors(value: object, depth: int = 0) -> list[Tensor]:

@@ -18,7 +18,7 @@ FEW = 4  # targets, or distinct ones, of which too little can be said
 IGNORED = -100  # the target that torch's cross-entropy does not count
 SILENT = 1e-9  # of the largest gradient: below it a position is not scored
 STRAIGHT = 1e-3  # of a position's largest gradient: a line fits this well, or it is no cross-entropy
-ROUNDED = 1e-4  # of a weight: of smaller gradients, as of a target that is nearly sure, float32 keeps too few digits
+ROUNDED = 1e-3  # of a weight: float32 has too few digits of what is still asked for a target that is nearly sure
 SUMMED = 1e-4  # how far from one the probabilities of all tokens may sum
 OFFSETS = (1, 0, 2, -1, 3, -2)  # of a target from its position, the likeliest first
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (B, T, V), ids (B, T) -> a number
@@ -143,7 +143,7 @@ def _fit(gradient: Tensor, p: Tensor, target: Tensor, unasked: int | None) -> Lo
     mean_p, mean_g = ((x * others).sum(-1, keepdim=True) / others.sum(-1, keepdim=True) for x in (p, gradient))
     away_p, away_g = (p - mean_p) * others, (gradient - mean_g) * others
     slope = (away_p * away_g).sum(-1) / (away_p**2).sum(-1).clamp_min(1e-30)  # (B, T)
-    largest = torch.maximum(gradient.abs().amax(-1), ROUNDED * slope.abs()).clamp_min(1e-30)
+    largest = gradient.abs().amax(-1).clamp_min(1e-30)
     bent = (away_g - slope[..., None] * away_p).abs().amax(-1) / largest  # off the line; the target is on none
     mass = slope * mean_p[..., 0] - mean_g[..., 0]  # that is asked for every token but the target
     own_p, own_g = (x.gather(-1, target[..., None])[..., 0] for x in (p, gradient))
@@ -156,7 +156,8 @@ def _fit(gradient: Tensor, p: Tensor, target: Tensor, unasked: int | None) -> Lo
         is_plain, slope, asked_mass.where(asked_mass.abs() > STRAIGHT * slope.abs(), torch.zeros_like(asked_mass))
     )
     smoothing = n * mass / weight.where(weight != 0, torch.ones_like(weight))
-    unanswered = (-excess / largest).clamp_min(0)  # asked for, and nothing is pushed down for it
+    # asked for, and nothing is pushed down for it
+    unanswered = (-excess / torch.maximum(largest, ROUNDED * slope.abs())).clamp_min(0)
     return LossFit(target, weight, smoothing, torch.maximum(bent, unanswered))
 
 

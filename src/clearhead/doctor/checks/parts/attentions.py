@@ -225,10 +225,15 @@ def scales(subject: Subject) -> list[Finding]:
 def _shows(attention: AttentionCall, scale: float) -> bool:
     """Whether scores rise with the products by this scale: those of cosines are divided by lengths as well."""
     product = None if attention.score_product is None else attention.score_product.call.outputs[0]
-    read = attention.call.inputs[0]  # by the softmax, in the order of its axes that the product has
-    if attention.scores is None or product is None or product.numel() != read.numel():
+    if attention.scores is None or product is None or product.numel() != attention.scores.numel():
         return True
-    products, scores = product.detach().float().flatten().cpu(), read.detach().float().flatten().cpu()
+    # of the product and of what the softmax reads, either may have its axes in the usual order
+    return any(_rises(product, scores, scale) for scores in (attention.call.inputs[0], attention.scores))
+
+
+def _rises(product: Tensor, read: Tensor, scale: float) -> bool:
+    """Whether numbers that are hidden nowhere rise by this scale with those of a product, or were scaled as it was."""
+    products, scores = (tensor.detach().float().flatten().cpu() for tensor in (product, read))
     products, scores = (part[scores > HIDDEN] for part in (products, scores))
     if not len(scores):
         return True
@@ -252,7 +257,9 @@ def _other_sizes(subject: Subject, flow: Flow, attention: AttentionCall, width: 
     """Sizes of an attention whose root is taken by mistake for that of a head's width, and what they are."""
     query, (T_q, T_k), rows = attention.query, attention.allowed.shape, len(subject.inputs(2).ids)
     assert query is not None
-    heads = query.shape[1:3] if query.dim() == 4 else (max(1, len(query) // rows) if query.dim() == 3 else 1,)
+    heads = list(query.shape[1:3]) if query.dim() == 4 else [max(1, len(query) // rows) if query.dim() == 3 else 1]
+    if query.dim() == 4 and len(query) != rows and rows in heads:
+        heads.remove(rows)  # time comes first
     sizes = [(width * number, "width of all heads together") for number in heads]  # on either side of the queries
     sizes += [(T_q, "number of queries"), (T_k, "number of keys")]
     if {*heads} == {1}:  # they were not split

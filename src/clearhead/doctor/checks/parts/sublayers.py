@@ -18,6 +18,7 @@ from clearhead.doctor.probes.replay import reach_of
 from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.state_guard import kept
 
+ROUTING = {"softmax", "topk"}
 Sublayers = dict[str, nn.Module]  # by path
 Silence = Callable[[Iterable[nn.Module]], AbstractContextManager[None]]
 
@@ -38,7 +39,7 @@ def residuals(subject: Subject) -> list[Finding]:
         layer = subject.model.get_submodule(path)
         sound |= {type(layer)} if _depends(subject, path, side, _silent([layer])) else set()
         for name, module in sublayers.items():
-            silences = _silences(module, name in mixing)
+            silences = _silences(module, name in mixing, _is_routed(subject, name))
             if any(_depends(subject, path, side, silence(modules)) for silence, modules in silences):
                 sound |= {type(layer)}
             elif _is_a_branch(subject, path):
@@ -67,17 +68,27 @@ def residuals(subject: Subject) -> list[Finding]:
     return []
 
 
-def _silences(module: nn.Module, is_mixing: bool) -> list[tuple[Silence, list[nn.Module]]]:
-    """Ways to take a sublayer away. Matrices of its own may lead around the part that it holds."""
+def _silences(module: nn.Module, is_mixing: bool, is_routed: bool) -> list[tuple[Silence, list[nn.Module]]]:
+    """Ways to take a sublayer away. Matrices of its own may lead around the part that it holds.
+
+    Experts do not lead around their router, nor does the router, which chooses between their biases.
+    """
     parts = _parts(module)
     silences: list[tuple[Silence, list[nn.Module]]] = [(_silent, [module]), (_silent, parts or [module])]
     silences.append((_without_output, [module]))
     if is_mixing:
         return [*silences, (unattended, [module])]
-    if len(parts) > 1:  # or a single map does, as a residual of what was projected; a router does not
-        maps = [part for part in parts if len(_matrices([part])) == 1]
-        silences += [(_without_biases, [other for other in parts if other is not part]) for part in maps]
+    if len(parts) > 1 and not is_routed:  # or a single one of them does, as a residual of what was projected
+        silences += [(_silent, [other for other in parts if other is not part]) for part in parts]
     return silences
+
+
+def _is_routed(subject: Subject, path: str) -> bool:
+    """Whether something in a module is chosen for each token, or mixed by shares, and no attention does so."""
+    attending = {attention.index for attention in subject.attentions if attention.value_product}
+    calls = enumerate(subject.inside.calls)
+    choices = [subject.place_of(call).module for i, call in calls if call.name in ROUTING and i not in attending]
+    return any(f"{module}.".startswith(f"{path}.") for module in choices)
 
 
 def _is_a_branch(subject: Subject, path: str) -> bool:
@@ -125,22 +136,9 @@ def _parts(module: nn.Module) -> list[nn.Module]:
 @contextmanager
 def _silent(modules: Iterable[nn.Module]) -> Iterator[None]:
     """All matrices in them are zero meanwhile."""
-    with _at_zero(_matrices(modules)):
-        yield
-
-
-@contextmanager
-def _without_biases(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """All that they hold is zero meanwhile, but for norms: else a router would choose between biases."""
-    maps = (part for module in modules for part in module.modules() if not is_norm(part))
-    with _at_zero([parameter for part in maps for parameter in part.parameters(recurse=False)]):
-        yield
-
-
-@contextmanager
-def _at_zero(parameters: list[nn.Parameter]) -> Iterator[None]:
-    with kept(parameters):
-        for parameter in parameters:
+    matrices = _matrices(modules)
+    with kept(matrices):
+        for parameter in matrices:
             parameter.zero_()
         yield
 

@@ -86,7 +86,7 @@ def _read(subject: Subject) -> Iterator[tuple[Tensor, Where]]:
             looked_at.add(id(part))
             with attempt() as attempted:
                 flat = part.detach().cpu().squeeze()
-            if attempted.failed:  # of a vectorized map, behind which it cannot be read
+            if attempted.failed:  # what a vectorized map made cannot be read after it
                 continue
             for axis in range(2) if flat.dim() == 3 else ():
                 if torch.equal(flat, flat.narrow(axis, 0, 1).expand_as(flat)):
