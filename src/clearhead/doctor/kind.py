@@ -87,9 +87,7 @@ def hints_of(model: nn.Module) -> Hints:
         votes.append(("causal", 2, "its config says is_decoder"))
     code = code_of(model)
     text = f"{type(model).__doc__ if type(model).__doc__ != nn.Module.__doc__ else ''} {code}"
-    if _is_told(model):
-        text = re.sub("causal", "", text, flags=re.I)
-    if SWITCHED_OFF.search(text):
+    if _is_told(model) or SWITCHED_OFF.search(text):
         text = re.sub(r"causal|tri[lu]", "", text, flags=re.I)
     if match := CAUSAL_WORDS.search(text) or re.search("generat", text, re.I):
         votes.append(("causal", 1, f"its code says '{match[0].lower()}'"))

@@ -23,11 +23,12 @@ MIXERS = {"conv1d", "conv2d", "cumsum", "roll", "fft", "rfft", "flip", "pad", "c
 NEAR = 8  # operations that an attention has
 
 
-def leak_causes(leak: Located, *, is_mask: bool) -> Causes:
+def leak_causes(leak: Located, *, is_mask: bool, has_source: bool) -> Causes:
     """Why a token reaches an earlier position, at the first module and operation that let it.
 
     Args:
         is_mask: nothing leaks any more where every attention is masked from outside.
+        has_source: the model reads one; else fewer keys than queries were mixed of the tokens.
     """
     ops, index = leak.operations, leak.op or 0
     module, name = leak.call.module if leak.call else None, leak.where.op
@@ -39,7 +40,7 @@ def leak_causes(leak: Located, *, is_mask: bool) -> Causes:
     open_ = (a for a in maps if a.allowed.triu(1).any() or a.hidden_later or a.axis_is_wrong)
     nearest = next((attention for attention in open_ if attention.index >= index - NEAR), None)
     if nearest is not None and (is_mask or nearest.axis_is_wrong):
-        return _mask_causes(nearest, maps)
+        return _mask_causes(nearest, maps, has_source)
     if is_mask:
         return (("M01", 0.6), ("M19", 0.4))
     if isinstance(module, (nn.Conv1d, nn.Conv2d)) or name in MIXERS:
@@ -49,20 +50,20 @@ def leak_causes(leak: Located, *, is_mask: bool) -> Causes:
     if name in STATISTICS:
         return (("N01", 0.6), ("M19", 0.4))
     if name == "einsum" and nearest is not None:  # in a layout that no mask from outside fits
-        return _mask_causes(nearest, maps)
+        return _mask_causes(nearest, maps, has_source)
     if isinstance(module, nn.Linear) or name in ("linear", "einsum"):
         return (("F04", 0.7), ("M19", 0.3))
     return (("M19", 0.6), ("M01", 0.4))
 
 
-def _mask_causes(attention: AttentionCall, everything: Sequence[AttentionCall]) -> Causes:
+def _mask_causes(attention: AttentionCall, everything: Sequence[AttentionCall], has_source: bool) -> Causes:
     allowed = attention.allowed
     if attention.axis_is_wrong:
         return (("A03", 0.9), ("M01", 0.1))
     if attention.hidden_later:
         return (("M10", 0.9), ("M01", 0.1))
     if allowed.shape[0] != allowed.shape[1]:
-        return (("S02", 0.6), ("M01", 0.4))
+        return (("S02", 0.6), ("M01", 0.4)) if has_source else (("F04", 0.7), ("M19", 0.3))
     if attention.ones_added:
         return (("M20", 0.8), ("M18", 0.1), ("M08", 0.1))
     if attention.strength is not None and allowed.all():

@@ -88,7 +88,8 @@ def leaks(subject: Subject, matrix: DependencyMatrix, run: Run, *, backend: str 
     T = len(matrix.ids)
     base, changed = subject.swapped(T)
     leak = locate(subject.model, run, base, changed, token_reading(T), reaches_back)
-    where, causes = leak.where, leak_causes(leak, is_mask=_is_masked_away(subject, run, T))
+    is_mask, has_source = _is_masked_away(subject, run, T), subject.convention.has_source
+    where, causes = leak.where, leak_causes(leak, is_mask=is_mask, has_source=has_source)
     backend = backend or _only_here(subject, T)
     if backend:
         where, causes = replace(where, backend=backend), (("M02", 0.9), *((id, 0.1 * score) for id, score in causes))

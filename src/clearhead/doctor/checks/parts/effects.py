@@ -1,5 +1,6 @@
 """Whether the numbers that a model holds have any effect."""
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -23,6 +24,7 @@ SAME = 1e-5  # of the largest number: two results that are equal but for roundin
 OTHER = 0.3  # standard deviation of the noise that makes numbers others
 TARGETS = ("labels", "zeros (B)")  # what a target may be: of each token, or of each row
 TRIED = 16  # ways to give targets
+RETURNS = re.compile("^return_")
 NUDGE = 1e-4  # the same, so small that no choice between experts or tokens changes
 
 
@@ -83,12 +85,17 @@ def _with_targets(subject: Subject, inputs: Inputs) -> list[tuple[Convention, In
 
 
 def with_options(subject: Subject, inputs: Inputs) -> list[Tensor]:
-    """All logits with each switch of `forward` turned the other way, where it runs so."""
-    arguments, switched = dict(subject.convention.call), []
+    """All logits with each switch of `forward` turned the other way, and what is returned where one asks for more."""
+    arguments, switched = dict(subject.convention.call), list[Tensor]()
     for name, default in ((p.name, p.default) for p in parameters_of(subject.model)):
-        if isinstance(default, bool) and name not in arguments:
-            with attempt():
-                switched.append(subject.run(inputs, {name: not default}))
+        asks_for_more = RETURNS.search(name) is not None
+        if name in arguments or not (isinstance(default, bool) or (default is None and asks_for_more)):
+            continue
+        with attempt():
+            switched.append(subject.run(inputs, {name: not default}))
+        with attempt():
+            returned = subject.convention.raw(subject.model, inputs, **{name: not default}) if asks_for_more else ()
+            switched += [tensor.clone() for tensor in tensors(returned) if tensor.is_floating_point()]
     return switched
 
 

@@ -82,6 +82,7 @@ def gradients(subject: Subject) -> list[Finding]:
             cut += [name] if is_cut and not _is_led_to_beside(subject, parameter) else []
         elif id(parameter) not in padding or not moves(subject, [parameter]):  # else only its padding row was read
             idle.append(name)
+    cut = [name for name in cut if name not in _reached_by_backward(subject)] if cut else []
     findings = [_cut_off(model, cut)] if cut else []
     called = Counter(call.name for call in subject.modules_called(subject.inputs(2))) if idle else Counter()
     idle = [name for name in idle if not _reads_other_inputs(model, name, called)]
@@ -97,6 +98,14 @@ def gradients(subject: Subject) -> list[Finding]:
     else:
         findings.append(_left_out(subject, idle, reached, called))
     return findings
+
+
+def _reached_by_backward(subject: Subject) -> set[str]:
+    """Weights in whose `.grad` a backward pass leaves something: reversible layers put it there themselves."""
+    subject.run(subject.inputs(3), graph=True).sum().backward()  # type: ignore[no-untyped-call]
+    reached = {name for name, p in subject.model.named_parameters() if p.grad is not None and bool(p.grad.any())}
+    nn.Module.zero_grad(subject.model)
+    return reached
 
 
 def _is_led_to_beside(subject: Subject, parameter: Tensor) -> bool:

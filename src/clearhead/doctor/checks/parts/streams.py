@@ -49,7 +49,10 @@ def _is_norm(call: ModuleCall) -> bool:
 
 def _makes_even(call: ModuleCall) -> bool:
     """Whether the vectors that it returns are equally long, and those that it reads are not."""
-    lengths = [next((t.norm(dim=-1) for t in tensors if t.dim() > 2), None) for tensors in (call.inputs, call.outputs)]
+    lengths = [
+        next((t.norm(dim=-1) for t in tensors if t.dim() > 2 and t.numel()), None)
+        for tensors in (call.inputs, call.outputs)
+    ]
     spreads = [0.0 if n is None else float((n.max() - n.min()) / n.max().clamp_min(1e-12)) for n in lengths]
     return lengths[1] is not None and spreads[1] < LEFT < spreads[0]
 
