@@ -325,3 +325,10 @@ def test_attention_to_what_comes_later_alone_is_a_fault_unless_another_looks_bac
 ) -> None:
     report = doctor.check(OneSided(*sides), doctor.Spec(kind="bidirectional"), only=["attention"])
     assert [finding.id for finding in report.findings if finding.status == "fail"] == ids, str(report)
+
+
+@pytest.mark.parametrize("side", ["before", "later"])
+def test_who_looks_one_way_is_said_to(side: str) -> None:
+    report = doctor.check(OneSided(side, side), only=["attention"])
+    assert not [reason for assumption in report.assumptions for reason in assumption.reasons if "100%" in reason]
+    assert report.kind == "causal", str(report)

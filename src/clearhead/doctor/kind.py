@@ -189,7 +189,8 @@ def assumed_kind(hints: Hints, convention: Convention, dependencies: Callable[[]
     if shape in ("causal", "window", "strict", "gaps", "alone"):
         votes.append(("causal", 2, "no token reaches an earlier position"))
     elif share < 0.5 or shape == "reversed":
-        votes.append(("causal", 3, f"only {share:.0%} of the future reaches back" if share else "it looks one way"))
+        reason = f"only {share:.0%} of the future reaches back" if 0 < share < 0.5 else "it looks one way"
+        votes.append(("causal", 3, reason))
     elif _looks_mostly_back(alive):
         votes.append(("causal", 2, "tokens look much further back than ahead"))
     elif shape == "full" and sum(role_of(filler) == "ids" for _, filler in convention.call) > 1:

@@ -18,7 +18,7 @@ from clearhead.doctor.probes.localization import locate, token_reading
 from clearhead.doctor.probes.masking import causally_masked
 from clearhead.doctor.spec import Assumption
 
-MUCH = "the size of the move: what hides other tokens lets through a thousandth at most"
+MUCH = "the size of the move: a mask that works lets a thousandth through at most"
 LOST = "an attention that looks at other tokens"
 FAINT = 1e-3  # of the largest move: more than what is left of weights that were hidden
 DEPENDENCY_FAULTS = (*LEAK_FAULTS, "A12", "A13", "M07", "M14", "M16", "N04", "S03", "I06")
