@@ -41,7 +41,7 @@ class Switchable(CausalModel):
 
     def __init__(self, causal: bool = False) -> None:
         super().__init__()
-        self.causal = "yes" if causal else "no"
+        self.causal = "yes" if causal else "no"  # a bool would say by itself what it is meant to be
 
     def hidden(self, ids: Tensor, allowed: Tensor | None = None) -> Tensor:
         x, T = self.tokens(ids) + self.places(torch.arange(ids.shape[1])), ids.shape[1]

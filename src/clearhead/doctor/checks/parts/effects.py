@@ -92,9 +92,10 @@ def with_options(subject: Subject, inputs: Inputs) -> list[Tensor]:
         if name in arguments or not (isinstance(default, bool) or (default is None and asks_for_more)):
             continue
         with attempt():
-            switched.append(subject.run(inputs, {name: not default}))
-        with attempt():
-            returned = subject.convention.raw(subject.model, inputs, **{name: not default}) if asks_for_more else ()
+            if not asks_for_more:
+                switched.append(subject.run(inputs, {name: not default}))
+                continue
+            returned = subject.convention.raw(subject.model, inputs, **{name: not default})
             switched += [tensor.clone() for tensor in tensors(returned) if tensor.is_floating_point()]
     return switched
 

@@ -82,7 +82,8 @@ def gradients(subject: Subject) -> list[Finding]:
             cut += [name] if is_cut and not _is_led_to_beside(subject, parameter) else []
         elif id(parameter) not in padding or not moves(subject, [parameter]):  # else only its padding row was read
             idle.append(name)
-    cut = [name for name in cut if name not in _reached_by_backward(subject)] if cut else []
+    accumulated = _reached_by_backward(subject, random_sum) if cut else set()
+    cut = [name for name in cut if name not in accumulated]
     findings = [_cut_off(model, cut)] if cut else []
     called = Counter(call.name for call in subject.modules_called(subject.inputs(2))) if idle else Counter()
     idle = [name for name in idle if not _reads_other_inputs(model, name, called)]
@@ -100,9 +101,9 @@ def gradients(subject: Subject) -> list[Finding]:
     return findings
 
 
-def _reached_by_backward(subject: Subject) -> set[str]:
+def _reached_by_backward(subject: Subject, loss: Callable[[Tensor], Tensor]) -> set[str]:
     """Weights in whose `.grad` a backward pass leaves something: reversible layers put it there themselves."""
-    subject.run(subject.inputs(3), graph=True).sum().backward()  # type: ignore[no-untyped-call]
+    loss(subject.run(subject.inputs(3), graph=True)).backward()  # type: ignore[no-untyped-call]
     reached = {name for name, p in subject.model.named_parameters() if p.grad is not None and bool(p.grad.any())}
     nn.Module.zero_grad(subject.model)
     return reached

@@ -18,7 +18,7 @@ from clearhead.doctor.probes.replay import reach_of
 from clearhead.doctor.probes.tracing import ModuleCall
 from clearhead.doctor.state_guard import kept
 
-ROUTING = {"softmax", "topk"}
+ROUTING = {"softmax", "topk"}  # operations
 Sublayers = dict[str, nn.Module]  # by path
 Silence = Callable[[Iterable[nn.Module]], AbstractContextManager[None]]
 
@@ -31,6 +31,7 @@ def residuals(subject: Subject) -> list[Finding]:
         raise Skipped("no layer was found that calls an attention and a feed-forward")
     suspects: list[tuple[str, str, bool]] = []  # layers, their sublayers that nothing leads around, and their side
     sound: set[type] = set()  # classes of layers that have a residual
+    routers = _routers(subject)
     for path, sublayers, mixing in (layers[0], layers[-1]) if subject.is_large else layers:
         sides = (source for source in (False, True) if _depends(subject, path, source, nullcontext(), of_input=True))
         side = next(sides, None)
@@ -39,7 +40,8 @@ def residuals(subject: Subject) -> list[Finding]:
         layer = subject.model.get_submodule(path)
         sound |= {type(layer)} if _depends(subject, path, side, _silent([layer])) else set()
         for name, module in sublayers.items():
-            silences = _silences(module, name in mixing, _is_routed(subject, name))
+            is_routed = any(f"{choosing}.".startswith(f"{name}.") for choosing in routers)
+            silences = _silences(module, name in mixing, is_routed)
             if any(_depends(subject, path, side, silence(modules)) for silence, modules in silences):
                 sound |= {type(layer)}
             elif _is_a_branch(subject, path):
@@ -83,12 +85,11 @@ def _silences(module: nn.Module, is_mixing: bool, is_routed: bool) -> list[tuple
     return silences
 
 
-def _is_routed(subject: Subject, path: str) -> bool:
-    """Whether something in a module is chosen for each token, or mixed by shares, and no attention does so."""
+def _routers(subject: Subject) -> list[str | None]:
+    """The modules that choose something for each token, or mix it by shares, and are no attention."""
     attending = {attention.index for attention in subject.attentions if attention.value_product}
     calls = enumerate(subject.inside.calls)
-    choices = [subject.place_of(call).module for i, call in calls if call.name in ROUTING and i not in attending]
-    return any(f"{module}.".startswith(f"{path}.") for module in choices)
+    return [subject.place_of(call).module for i, call in calls if call.name in ROUTING and i not in attending]
 
 
 def _is_a_branch(subject: Subject, path: str) -> bool:
